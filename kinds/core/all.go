@@ -1,0 +1,12 @@
+// Package core holds the kinds of the core group: one file a kind, and the pod template that other groups
+// build on.
+package core
+
+import "proa.dev/kinds/kind"
+
+// All lists the kinds of the group.
+func All() []*kind.Def {
+	return []*kind.Def{
+		ConfigMaps(),
+	}
+}

@@ -1,0 +1,378 @@
+package kind
+
+import (
+	"context"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Def is a resource as the pipeline sees it: the same for built-in kinds and custom ones. It is
+// immutable once made.
+type Def struct {
+	schema.GroupVersionKind
+	Plural, Singular  string
+	Short, Categories []string
+	Scope             Scope
+	Verbs             []string
+	Stored            string
+	TTL               int64
+
+	CreateOnUpdate, Conditional bool
+	Generation, HasStatus       bool
+	Asked                       bool // create answers a question and stores nothing
+
+	New     func() Object
+	Default func(Object)
+	// Prepare readies an object for storing; old is nil on create.
+	Prepare  func(obj, old Object)
+	Validate func(obj, old Object) field.ErrorList
+	Warn     func(obj, old Object) []string
+	Begin    func(ctx context.Context, tx Txn, obj, old Object) error
+	Answer   func(ctx context.Context, d Door, obj Object) error
+
+	Columns       []metav1.TableColumnDefinition
+	Row           func(Object) []any
+	RowConditions func(Object) []metav1.TableRowCondition
+	// Fields returns the value of a selectable field. FieldNames lists them.
+	Fields     map[string]func(Object) string
+	Subs       []*SubDef
+	Deletion   DeletionDef
+	FieldKnown bool // the kind names its own fields, which decides the wording of an error
+
+	// Hub is the stored version of a resource served in several; nil when this is it.
+	Hub     *Def
+	ToHub   func(Object) Object
+	FromHub func(Object) Object
+}
+
+// SubDef is a subresource as the pipeline sees it.
+type SubDef struct {
+	Name     string
+	Verbs    []string
+	Body     *Body
+	Reset    []string
+	Prepare  func(obj, old Object)
+	Validate func(obj, old Object) field.ErrorList
+	View     func(parent Object) (Object, error)
+	Change   func(parent, body Object) error
+	Do       func(ctx context.Context, d Door, call *Call, parent Object) (Object, error)
+	Connect  func(ctx context.Context, d Door, parent Object) error
+}
+
+// DeletionDef is Deletion without the type.
+type DeletionDef struct {
+	Grace       func(obj Object, options *metav1.DeleteOptions) int64
+	Begin       func(obj Object)
+	Held        func(obj Object) bool
+	Propagation metav1.DeletionPropagation
+	Check       func(obj Object) error
+}
+
+// Stored is the version that is stored.
+func (d *Def) Storage() *Def {
+	if d.Hub != nil {
+		return d.Hub
+	}
+	return d
+}
+
+// Resource names the resource without its version.
+func (d *Def) Resource() schema.GroupResource {
+	return schema.GroupResource{Group: d.Group, Resource: d.Plural}
+}
+
+// Sub finds a subresource.
+func (d *Def) Sub(name string) *SubDef {
+	for _, s := range d.Subs {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// Allows says whether a verb is served.
+func (d *Def) Allows(verb string) bool { return contains(d.Verbs, verb) }
+
+// Allows says whether a verb is served.
+func (s *SubDef) Allows(verb string) bool { return contains(s.Verbs, verb) }
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// Prefix is the part of the store that holds the resource.
+func (d *Def) Prefix() string { return "/registry/" + d.Storage().Stored + "/" }
+
+// Key is where an object is stored.
+func (d *Def) Key(namespace, name string) string {
+	if d.Scope == Namespaced {
+		return d.Prefix() + namespace + "/" + name
+	}
+	return d.Prefix() + name
+}
+
+// Define makes the Def of a resource.
+func Define[T any, P interface {
+	*T
+	Object
+}](r Resource[T]) *Def {
+	d := &Def{
+		GroupVersionKind: schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind},
+		Plural:           r.Plural, Singular: r.Singular, Short: r.Short, Categories: r.Categories,
+		Scope: r.Scope, Verbs: r.Verbs, Stored: r.Stored, TTL: r.TTL,
+		CreateOnUpdate: r.CreateOnUpdate, Conditional: r.Conditional,
+		Generation: r.Generation, HasStatus: r.Status != nil, FieldKnown: r.Fields != nil,
+	}
+	if d.Singular == "" {
+		d.Singular = strings.ToLower(r.Kind)
+	}
+	if d.Stored == "" {
+		d.Stored = r.Plural
+	}
+	if d.Verbs == nil {
+		d.Verbs = AllVerbs()
+	}
+	d.New = func() Object { return P(new(T)) }
+	d.Default = func(o Object) {
+		if r.Default != nil {
+			r.Default((*T)(o.(P)))
+		}
+	}
+	d.Warn = func(o, old Object) []string {
+		if r.Warn == nil {
+			return nil
+		}
+		return r.Warn((*T)(o.(P)), typed[T, P](old))
+	}
+	if r.Begin != nil {
+		d.Begin = func(ctx context.Context, tx Txn, o, old Object) error {
+			return r.Begin(ctx, tx, typed[T, P](o), typed[T, P](old))
+		}
+	}
+	if r.Answer != nil {
+		d.Asked = true
+		d.Answer = func(ctx context.Context, door Door, o Object) error { return r.Answer(ctx, door, (*T)(o.(P))) }
+	}
+	definePrepare[T, P](d, r)
+	defineValidate[T, P](d, r)
+	defineRow[T, P](d, r)
+	defineDeletion[T, P](d, r)
+	for _, s := range r.Subs {
+		d.Subs = append(d.Subs, defineSub[T, P](d, r, s))
+	}
+	return d
+}
+
+func typed[T any, P interface {
+	*T
+	Object
+}](o Object) *T {
+	if o == nil {
+		return nil
+	}
+	return (*T)(o.(P))
+}
+
+func definePrepare[T any, P interface {
+	*T
+	Object
+}](d *Def, r Resource[T]) {
+	d.Prepare = func(o, old Object) {
+		obj, was := (*T)(o.(P)), typed[T, P](old)
+		if r.Status != nil {
+			if was == nil {
+				clear(r.Status(obj))
+			} else {
+				put(r.Status(obj), r.Status(was))
+			}
+		}
+		if r.Prepare != nil {
+			r.Prepare(obj, was)
+		}
+		if !r.Generation {
+			o.SetGeneration(0)
+			if old != nil {
+				o.SetGeneration(old.GetGeneration())
+			}
+			return
+		}
+		if was == nil {
+			o.SetGeneration(1)
+			return
+		}
+		o.SetGeneration(old.GetGeneration())
+		if !reflect.DeepEqual(r.Spec(obj), r.Spec(was)) {
+			o.SetGeneration(old.GetGeneration() + 1)
+		}
+	}
+}
+
+func defineValidate[T any, P interface {
+	*T
+	Object
+}](d *Def, r Resource[T]) {
+	name := r.Name
+	if name == nil {
+		name = validation.NameIsDNSSubdomain
+	}
+	d.Validate = func(o, old Object) field.ErrorList {
+		var errs field.ErrorList
+		meta := field.NewPath("metadata")
+		switch {
+		case d.Asked: // a question has no name
+		case old == nil:
+			errs = validation.ValidateObjectMetaAccessor(o, d.Scope == Namespaced, validation.ValidateNameFunc(name), meta)
+		default:
+			errs = validation.ValidateObjectMetaAccessorUpdate(o, old, meta)
+		}
+		if r.Validate != nil {
+			errs = append(errs, r.Validate((*T)(o.(P)), typed[T, P](old))...)
+		}
+		return errs
+	}
+}
+
+func defineRow[T any, P interface {
+	*T
+	Object
+}](d *Def, r Resource[T]) {
+	columns := r.Columns
+	if columns == nil {
+		columns = []Column[T]{NameColumn[T, P](), {
+			Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
+			Value: func(o *T) any { return createdAt(P(o)) },
+		}}
+	}
+	for _, c := range columns {
+		def := metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description}
+		if c.Type == "" {
+			def.Type = "string"
+		}
+		if c.Wide {
+			def.Priority = 1
+		}
+		d.Columns = append(d.Columns, def)
+	}
+	d.Row = func(o Object) []any {
+		row := make([]any, len(columns))
+		for i, c := range columns {
+			row[i] = c.Value((*T)(o.(P)))
+		}
+		return row
+	}
+	if r.RowConditions != nil {
+		d.RowConditions = func(o Object) []metav1.TableRowCondition { return r.RowConditions((*T)(o.(P))) }
+	}
+	d.Fields = map[string]func(Object) string{"metadata.name": Object.GetName}
+	if d.Scope == Namespaced {
+		d.Fields["metadata.namespace"] = Object.GetNamespace
+	}
+	for label, value := range r.Fields {
+		d.Fields[label] = func(o Object) string { return value((*T)(o.(P))) }
+	}
+}
+
+func defineDeletion[T any, P interface {
+	*T
+	Object
+}](d *Def, r Resource[T]) {
+	d.Deletion.Propagation = r.Delete.Propagation
+	if f := r.Delete.Grace; f != nil {
+		d.Deletion.Grace = func(o Object, options *metav1.DeleteOptions) int64 { return f((*T)(o.(P)), options) }
+	}
+	if f := r.Delete.Begin; f != nil {
+		d.Deletion.Begin = func(o Object) { f((*T)(o.(P))) }
+	}
+	if f := r.Delete.Held; f != nil {
+		d.Deletion.Held = func(o Object) bool { return f((*T)(o.(P))) }
+	}
+	if f := r.Delete.Check; f != nil {
+		d.Deletion.Check = func(o Object) error { return f((*T)(o.(P))) }
+	}
+}
+
+func defineSub[T any, P interface {
+	*T
+	Object
+}](d *Def, r Resource[T], s Sub[T]) *SubDef {
+	sub := &SubDef{Name: s.Name, Verbs: s.Verbs, Body: s.Body, Reset: s.Reset}
+	switch {
+	case s.Verbs != nil:
+	case s.Do != nil:
+		sub.Verbs = []string{"create"}
+	case s.Connect != nil:
+		sub.Verbs = []string{"create", "get"}
+	default:
+		sub.Verbs = []string{"get", "patch", "update"}
+	}
+	if sub.Reset == nil && s.Name == "status" && r.Spec != nil {
+		sub.Reset = []string{"spec"}
+	}
+	sub.Prepare = func(o, old Object) {
+		obj, was := (*T)(o.(P)), (*T)(old.(P))
+		if s.Name == "status" && r.Spec != nil {
+			put(r.Spec(obj), r.Spec(was))
+		}
+		if s.Prepare != nil {
+			s.Prepare(obj, was)
+		}
+		o.SetGeneration(old.GetGeneration())
+		if r.Generation && r.Spec != nil && !reflect.DeepEqual(r.Spec(obj), r.Spec(was)) {
+			o.SetGeneration(old.GetGeneration() + 1)
+		}
+	}
+	sub.Validate = func(o, old Object) field.ErrorList {
+		errs := validation.ValidateObjectMetaAccessorUpdate(o, old, field.NewPath("metadata"))
+		if s.Validate != nil {
+			errs = append(errs, s.Validate((*T)(o.(P)), (*T)(old.(P)))...)
+		}
+		return errs
+	}
+	if s.View != nil {
+		sub.View = func(parent Object) (Object, error) { return s.View((*T)(parent.(P))) }
+		sub.Change = func(parent, body Object) error { return s.Change((*T)(parent.(P)), body) }
+	}
+	if s.Do != nil {
+		sub.Do = func(ctx context.Context, door Door, call *Call, parent Object) (Object, error) {
+			return s.Do(ctx, door, call, typed[T, P](parent))
+		}
+	}
+	if s.Connect != nil {
+		sub.Connect = func(ctx context.Context, door Door, parent Object) error {
+			return s.Connect(ctx, door, (*T)(parent.(P)))
+		}
+	}
+	return sub
+}
+
+func put(dst, src any) { reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem()) }
+
+func clear(dst any) { reflect.ValueOf(dst).Elem().SetZero() }
+
+// Version makes the Def of another served version of hub's resource. to and from convert between the
+// two; storing, preparing and validating are the hub's.
+func Version[T, H any, P interface {
+	*T
+	Object
+}, HP interface {
+	*H
+	Object
+}](hub *Def, r Resource[T], to func(*T) *H, from func(*H) *T) *Def {
+	d := Define[T, P](r)
+	d.Hub = hub
+	d.ToHub = func(o Object) Object { return HP(to((*T)(o.(P)))) }
+	d.FromHub = func(o Object) Object { return P(from((*H)(o.(HP)))) }
+	d.Stored, d.TTL = hub.Stored, hub.TTL
+	return d
+}

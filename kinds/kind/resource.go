@@ -1,0 +1,164 @@
+// Package kind describes API resources as data. A Resource is everything the server, the CLI and the
+// docs know about one built-in resource; Define turns it into a Def, the type-erased form that the
+// pipeline works with. The pipeline knows no kind by name: what differs between kinds is here, in fields.
+package kind
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Object is an API object with metadata.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Scope says whether objects of a kind live in namespaces.
+type Scope uint8
+
+// The two scopes.
+const (
+	Namespaced Scope = iota
+	Cluster
+)
+
+// Resource describes one built-in resource over its published Go type T. The zero value of every field
+// is the common behaviour.
+type Resource[T any] struct {
+	Group, Version, Kind string
+	Plural               string
+	Singular             string // empty: the kind in lower case
+	Short, Categories    []string
+	Scope                Scope
+	Verbs                []string // nil: AllVerbs
+
+	// Stored is the folder under /registry/ that holds the objects; empty means Plural.
+	Stored string
+	// TTL, in seconds, lets objects expire (events).
+	TTL int64
+
+	// Name checks metadata.name, or a generateName prefix; nil means a DNS subdomain.
+	Name func(name string, prefix bool) []string
+
+	// Spec and Status point at the two halves of an object, when it has them. With Status, a create starts
+	// with an empty status and an update keeps the stored one; the status subresource keeps the spec.
+	Spec, Status func(*T) any
+	// Generation says that metadata.generation counts the changes of Spec, beginning with 1.
+	Generation bool
+
+	// Default fills in what the client left out. It runs on every decoded object, also those read from
+	// the store, and must be idempotent.
+	Default func(*T)
+	// Prepare drops or sets what a client may not decide. old is nil on create. obj is private to the
+	// request; old is a copy too, so parts of it may be moved into obj.
+	Prepare func(obj, old *T)
+	// Validate returns every violation below metadata; the metadata itself is checked by the pipeline
+	// (create: ValidateObjectMeta with Name; update: ValidateObjectMetaUpdate). old is nil on create. On
+	// update it must check both the new object and the change.
+	Validate func(obj, old *T) field.ErrorList
+	// Warn returns the texts of Warning headers. old is nil on create.
+	Warn func(obj, old *T) []string
+
+	// Columns are the cells of a Table row. nil means Name and Created At.
+	Columns []Column[T]
+	// RowConditions are the conditions of a Table row (Completed pods).
+	RowConditions func(*T) []metav1.TableRowCondition
+	// Fields are the field selectors beyond metadata.name and metadata.namespace.
+	Fields map[string]func(*T) string
+	Subs   []Sub[T]
+
+	// Begin adds claims and other objects to the transaction of a write. old is nil on create, obj is nil on
+	// delete. It may still complete obj (a cluster IP). When a claim is lost to another writer it runs again
+	// on a fresh copy.
+	Begin func(ctx context.Context, tx Txn, obj, old *T) error
+	// Answer makes the kind a question: create computes the answer into obj, nothing is stored.
+	Answer func(ctx context.Context, d Door, obj *T) error
+
+	// Delete describes what is special about removal.
+	Delete Deletion[T]
+
+	// CreateOnUpdate lets a PUT to an absent name create the object.
+	CreateOnUpdate bool
+	// Conditional refuses an update without metadata.resourceVersion.
+	Conditional bool
+}
+
+// Deletion is what is special about removing an object of a kind.
+type Deletion[T any] struct {
+	// Grace returns the seconds of grace for an object that is to be deleted with these options; nil, or a
+	// result of 0, removes it at once. options.GracePeriodSeconds is nil when the client did not say.
+	Grace func(obj *T, options *metav1.DeleteOptions) int64
+	// Begin changes the object when its deletion begins and it does not vanish at once.
+	Begin func(obj *T)
+	// Held says that something besides finalizers and grace keeps a deleted object.
+	Held func(obj *T) bool
+	// Propagation is the default for dependents; empty means background.
+	Propagation metav1.DeletionPropagation
+	// Check may refuse the deletion (the default ServiceCIDR, mandatory flow schemas, kube-system).
+	Check func(obj *T) error
+}
+
+// Column is one cell of a Table row.
+type Column[T any] struct {
+	Name        string
+	Type        string // empty: string
+	Format      string
+	Description string
+	Wide        bool
+	Value       func(*T) any
+}
+
+// Sub is a subresource. Exactly one of its four shapes is used:
+//
+//   - a part of the object (status, approval, finalize, ephemeralcontainers, resize): Prepare and Validate;
+//   - a projection (scale): Body, View and Change;
+//   - an action (binding, eviction, token): Body and Do;
+//   - a stream (log, exec, attach, portforward, proxy): Connect.
+type Sub[T any] struct {
+	Name  string
+	Verbs []string // nil: get, patch, update; for an action: create; for a stream: create, get
+
+	// Body is the type of the request body when it is not the parent's.
+	Body *Body
+
+	// Prepare restores in obj everything this subresource may not change. For a subresource named
+	// status, Spec has been restored before, and for the others nothing has. old is a copy.
+	Prepare  func(obj, old *T)
+	Validate func(obj, old *T) field.ErrorList
+	// Reset lists the fields that server-side apply must not own through this subresource, as
+	// paths with dots. For status the default is metadata-less: spec.
+	Reset []string
+
+	View   func(parent *T) (Object, error)
+	Change func(parent *T, body Object) error
+
+	// Do performs the action on the named parent.
+	Do func(ctx context.Context, d Door, call *Call, parent *T) (Object, error)
+
+	// Connect opens a stream to the parent. Until nodes exist it only says why it cannot.
+	Connect func(ctx context.Context, d Door, parent *T) error
+}
+
+// Body is the type of a request or response that is not the resource's own.
+type Body struct {
+	schema.GroupVersionKind
+	New func() Object
+}
+
+// Call is the request of an action subresource.
+type Call struct {
+	Namespace, Name string
+	// Body is the decoded and defaulted request body.
+	Body   Object
+	DryRun bool
+}
+
+// AllVerbs are the verbs of an ordinary resource, in the order discovery shows them.
+func AllVerbs() []string {
+	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+}
