@@ -8,5 +8,11 @@ import "proa.dev/kinds/kind"
 func All() []*kind.Def {
 	return []*kind.Def{
 		ConfigMaps(),
+		Events(),
+		Namespaces(),
+		Nodes(),
+		Secrets(),
+		ServiceAccounts(),
+		Services(),
 	}
 }
