@@ -1,0 +1,13 @@
+//go:build tools
+
+// Package pins names, in a module of its own, the upstream programs that proa
+// is compared with, so that their versions never meet those of the product.
+package pins
+
+import (
+	_ "go.etcd.io/etcd/server/v3/etcdmain"
+	_ "k8s.io/kubernetes/cmd/kube-apiserver"
+	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
+	_ "k8s.io/kubernetes/cmd/kubectl"
+	_ "k8s.io/kubernetes/test/e2e"
+)

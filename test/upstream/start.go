@@ -1,0 +1,352 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// System is a control plane that runs as child processes of this one.
+type System struct {
+	Name       string
+	Kubeconfig string
+	Ready      time.Duration // from the first process's start to /readyz answering 200
+	Started    time.Time
+
+	dir   string
+	procs []*process
+}
+
+// process is one child, with its log kept in the system's folder.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+}
+
+// Options say what Start starts.
+type Options struct {
+	// Controllers, when not empty, starts a kube-controller-manager that runs
+	// only these.
+	Controllers []string
+	// ServiceCIDR defaults to 10.96.0.0/16.
+	ServiceCIDR string
+	// Audience and issuer of service account tokens.
+	Issuer string
+	// ExtraArgs are added to kube-apiserver's flags.
+	ExtraArgs []string
+}
+
+// startLimit bounds how long a system may take until it is ready.
+const startLimit = 2 * time.Minute
+
+// Start builds, if need be, and starts upstream's etcd and kube-apiserver in a
+// temporary folder. The clock starts with etcd; keys and certificates are made
+// before it, so that upstream is not charged for them.
+func Start(ctx context.Context, opts Options) (*System, error) {
+	names := []string{"etcd", "kube-apiserver"}
+	if len(opts.Controllers) > 0 {
+		names = append(names, "kube-controller-manager")
+	}
+	bins, err := Build(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "upstream-")
+	if err != nil {
+		return nil, err
+	}
+	s := &System{Name: "upstream", dir: dir, Kubeconfig: filepath.Join(dir, "admin.kubeconfig")}
+	if err := s.startUpstream(ctx, bins, ports, opts); err != nil {
+		err = fmt.Errorf("%w\n%s", err, s.logs())
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *System) startUpstream(ctx context.Context, bins map[string]string, ports []int, opts Options) error {
+	server := "https://127.0.0.1:" + strconv.Itoa(ports[2])
+	if err := writePKI(s.dir, server); err != nil {
+		return err
+	}
+	etcd := "http://127.0.0.1:" + strconv.Itoa(ports[0])
+	s.Started = time.Now()
+	if err := s.run(bins["etcd"], etcdArgs(s.dir, etcd, ports[1])...); err != nil {
+		return err
+	}
+	if err := s.poll(ctx, http.DefaultClient, etcd+"/health"); err != nil {
+		return err
+	}
+	if err := s.run(bins["kube-apiserver"], apiserverArgs(s.dir, etcd, ports[2], opts)...); err != nil {
+		return err
+	}
+	if err := s.waitReady(ctx); err != nil {
+		return err
+	}
+	if len(opts.Controllers) == 0 {
+		return nil
+	}
+	return s.run(bins["kube-controller-manager"], managerArgs(s.dir, s.Kubeconfig, opts)...)
+}
+
+func etcdArgs(dir, client string, peerPort int) []string {
+	peer := "http://127.0.0.1:" + strconv.Itoa(peerPort)
+	return []string{
+		"--name=a", "--data-dir=" + filepath.Join(dir, "etcd"), "--log-level=warn",
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=a=" + peer,
+	}
+}
+
+func apiserverArgs(dir, etcd string, port int, opts Options) []string {
+	file := func(name string) string { return filepath.Join(dir, name) }
+	issuer := or(opts.Issuer, "https://kubernetes.default.svc")
+	args := []string{
+		"--etcd-servers=" + etcd,
+		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
+		// Endpoints may not hold a loopback address, so name one that is not.
+		"--advertise-address=192.0.2.1",
+		"--tls-cert-file=" + file("serving.crt"), "--tls-private-key-file=" + file("serving.key"),
+		"--client-ca-file=" + file("ca.crt"),
+		"--service-account-issuer=" + issuer,
+		"--service-account-key-file=" + file("sa.pub"), "--service-account-signing-key-file=" + file("sa.key"),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
+		"--enable-bootstrap-token-auth=true",
+		"--service-cluster-ip-range=" + or(opts.ServiceCIDR, "10.96.0.0/16"),
+		"--requestheader-client-ca-file=" + file("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + file("front-proxy.crt"), "--proxy-client-key-file=" + file("front-proxy.key"),
+	}
+	return append(args, opts.ExtraArgs...)
+}
+
+func managerArgs(dir, kubeconfig string, opts Options) []string {
+	return []string{
+		"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false",
+		"--use-service-account-credentials=false",
+		"--root-ca-file=" + filepath.Join(dir, "ca.crt"),
+		"--service-account-private-key-file=" + filepath.Join(dir, "sa.key"),
+		"--controllers=" + strings.Join(opts.Controllers, ","),
+	}
+}
+
+// StartProa starts the given proa binary with a fresh data folder.
+func StartProa(ctx context.Context, bin string, args ...string) (*System, error) {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "proa-")
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(dir, "data")
+	s := &System{Name: "proa", dir: dir, Kubeconfig: filepath.Join(data, "admin.kubeconfig"), Started: time.Now()}
+	args = append([]string{"server", "--data-dir", data, "--listen", "127.0.0.1:" + strconv.Itoa(ports[0])}, args...)
+	if err = s.run(bin, args...); err == nil {
+		err = s.waitReady(ctx)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, s.logs())
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// run starts a child in a process group of its own, so that an interrupt at
+// the terminal reaches this process, which then stops the child in order.
+func (s *System) run(bin string, args ...string) error {
+	p := &process{name: filepath.Base(bin), done: make(chan struct{})}
+	p.log = filepath.Join(s.dir, p.name+".log")
+	log, err := os.Create(p.log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(bin, args...)
+	p.cmd.Dir = s.dir
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.done)
+	}()
+	s.procs = append(s.procs, p)
+	return nil
+}
+
+// waitReady waits for the admin kubeconfig and then for /readyz.
+func (s *System) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for !done(s.Kubeconfig) {
+		if err := s.pause(ctx); err != nil {
+			return fmt.Errorf("wait for the admin kubeconfig: %w", err)
+		}
+	}
+	config, err := s.Config()
+	if err != nil {
+		return err
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	if err := s.poll(ctx, client, config.Host+"/readyz"); err != nil {
+		return err
+	}
+	s.Ready = time.Since(s.Started)
+	return nil
+}
+
+// poll asks url every few milliseconds until it answers 200.
+func (s *System) poll(ctx context.Context, client *http.Client, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		if err := s.pause(ctx); err != nil {
+			return fmt.Errorf("wait for %s: %w", url, err)
+		}
+	}
+}
+
+// pause waits a moment between two polls and reports why there is no use in
+// another one.
+func (s *System) pause(ctx context.Context) error {
+	for _, p := range s.procs {
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended: %s", p.name, p.cmd.ProcessState)
+		default:
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(2 * time.Millisecond):
+		return nil
+	}
+}
+
+// Config is the client configuration of the admin, with no limit on requests.
+func (s *System) Config() (*rest.Config, error) { return LoadConfig(s.Kubeconfig) }
+
+// LoadConfig reads a kubeconfig into a client configuration with no limit on
+// the rate of requests.
+func LoadConfig(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config.QPS = -1
+	return config, nil
+}
+
+// Dir is the folder everything of the system lives in.
+func (s *System) Dir() string { return s.dir }
+
+// Pids are the process ids of the system's live processes.
+func (s *System) Pids() []int {
+	var pids []int
+	for _, p := range s.procs {
+		pids = append(pids, p.cmd.Process.Pid)
+	}
+	return pids
+}
+
+// Log returns the end of the logs of all processes.
+func (s *System) Log() string { return s.logs() }
+
+func (s *System) logs() string {
+	var b strings.Builder
+	for _, p := range s.procs {
+		data, err := os.ReadFile(p.log)
+		if err != nil {
+			continue
+		}
+		fmt.Fprintf(&b, "--- %s\n%s\n", p.name, tail(data, 3000))
+	}
+	return b.String()
+}
+
+// Stop ends the processes, last started first, and removes their folder.
+func (s *System) Stop() {
+	if s == nil {
+		return
+	}
+	for _, p := range slices.Backward(s.procs) {
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
+			continue
+		}
+		select {
+		case <-p.done:
+		case <-time.After(10 * time.Second):
+			_ = p.cmd.Process.Kill()
+			<-p.done
+		}
+	}
+	_ = os.RemoveAll(s.dir)
+}
+
+// freePorts finds n ports that are free on loopback now.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+func or(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}
