@@ -1,0 +1,231 @@
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+)
+
+// The files, without their .crt and .key endings.
+const (
+	fileCA               = "ca"
+	fileFrontProxyCA     = "front-proxy-ca"
+	leafServing          = "apiserver"
+	leafAdmin            = "admin"
+	leafFrontProxyClient = "front-proxy-client"
+	leafKubeletClient    = "apiserver-kubelet-client"
+	fileSAKey            = "sa.key"
+	fileSAPublic         = "sa.pub"
+)
+
+// leaf declares one certificate that is kept in the folder.
+type leaf struct {
+	name  string
+	ca    *Authority
+	want  *x509.Certificate
+	hosts *hostSet // nil for a client certificate
+}
+
+// leaves is the table of what the folder holds beside the authorities.
+func leaves(o Options, m *material) []leaf {
+	hosts := servingHosts(o)
+	return []leaf{
+		{name: leafServing, ca: m.ca, want: serverTemplate("kube-apiserver", nil, hosts), hosts: &hosts},
+		{name: leafAdmin, ca: m.ca, want: clientTemplate(AdminName, []string{AdminGroup})},
+		{name: leafKubeletClient, ca: m.ca, want: clientTemplate(KubeletClientName, []string{AdminGroup})},
+		{name: leafFrontProxyClient, ca: m.frontProxyCA, want: clientTemplate(FrontProxyClientName, nil)},
+	}
+}
+
+// stale says why a certificate has to be renewed, or "" when it has not.
+func (l leaf) stale(cert *x509.Certificate, now time.Time) string {
+	switch {
+	case now.Before(cert.NotBefore):
+		return "it is not valid yet"
+	// A leaf that already lasts as long as its authority gains nothing from renewal.
+	case now.Add(RenewBefore).After(cert.NotAfter) && cert.NotAfter.Before(l.ca.Cert.NotAfter):
+		return "it expires soon"
+	case cert.CheckSignatureFrom(l.ca.Cert) != nil:
+		return "another authority signed it"
+	case cert.Subject.CommonName != l.want.Subject.CommonName,
+		!slices.Equal(cert.Subject.Organization, l.want.Subject.Organization):
+		return "its subject changed"
+	case !slices.Equal(cert.ExtKeyUsage, l.want.ExtKeyUsage):
+		return "its usage changed"
+	case l.hosts != nil && !l.hosts.match(cert.DNSNames, cert.IPAddresses):
+		return "its names changed"
+	}
+	return ""
+}
+
+// load brings the folder to the wanted state and reads it.
+func load(dir string, o Options) (*material, error) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	now, m := o.Now(), &material{leaves: map[string]*Pair{}}
+	if m.ca, err = f.authority(fileCA, "proa-ca", now); err != nil {
+		return nil, err
+	}
+	if m.frontProxyCA, err = f.authority(fileFrontProxyCA, "proa-front-proxy-ca", now); err != nil {
+		return nil, err
+	}
+	if err = f.serviceAccount(m); err != nil {
+		return nil, err
+	}
+	for _, l := range leaves(o, m) {
+		pair, renewed, err := f.leaf(l, now)
+		if err != nil {
+			return nil, err
+		}
+		m.leaves[l.name] = pair
+		if renewed {
+			m.renewed = append(m.renewed, l.name)
+		}
+	}
+	serving := m.leaves[leafServing].TLS()
+	m.serving = &serving
+	return m, f.flush()
+}
+
+// authority loads or makes a CA. The key is written first: a key without a certificate is
+// therefore an interrupted start and is completed, a certificate without its key is a loss.
+func (f *folder) authority(name, commonName string, now time.Time) (*Authority, error) {
+	crt, key := name+".crt", name+".key"
+	certPEM, err := f.read(crt)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
+		return nil, err
+	}
+	signer, _, err := f.key(key, missing)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, f.problem(key, errors.New("is missing but "+crt+" is there"),
+			"restore it from a backup, or remove "+crt+" too for a new authority (every certificate it signed stops working)")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if missing {
+		cert, err := selfSign(commonName, signer, now)
+		if err != nil {
+			return nil, err
+		}
+		certPEM = encodeCert(cert)
+		if err := f.write(crt, certPEM, modePublic); err != nil {
+			return nil, err
+		}
+	}
+	certs, err := decodeCerts(certPEM)
+	if err != nil {
+		return nil, f.problem(crt, err, "restore it from a backup, or remove it to have it made again from "+key)
+	}
+	a := &Authority{Cert: certs[0], Key: signer, PEM: certPEM, Pool: x509.NewCertPool()}
+	for _, c := range certs {
+		a.Pool.AddCert(c)
+	}
+	switch {
+	case !samePublicKey(a.Cert, signer):
+		return nil, f.problem(crt, errors.New("does not belong to "+key), "restore both files from the same backup")
+	case !a.Cert.IsCA:
+		return nil, f.problem(crt, errors.New("is not a certificate authority"), "put the authority's certificate first in the file")
+	case now.After(a.Cert.NotAfter):
+		return nil, f.problem(crt, fmt.Errorf("expired on %s", a.Cert.NotAfter.Format(time.DateOnly)),
+			"check the clock, or remove it to have it made again from "+key)
+	}
+	return a, nil
+}
+
+// leaf loads, makes or renews one certificate. A certificate that does not belong to its key is what
+// a removed key file leaves behind; it is made again like an expired one.
+func (f *folder) leaf(l leaf, now time.Time) (*Pair, bool, error) {
+	crt, keyFile := l.name+".crt", l.name+".key"
+	key, keyPEM, err := f.key(keyFile, true)
+	if err != nil {
+		return nil, false, err
+	}
+	certPEM, err := f.read(crt)
+	if err == nil {
+		certs, err := decodeCerts(certPEM)
+		if err != nil {
+			return nil, false, f.problem(crt, err, "remove it to have it made again")
+		}
+		if samePublicKey(certs[0], key) && l.stale(certs[0], now) == "" {
+			return &Pair{Cert: certs[0], Key: key, CertPEM: certPEM, KeyPEM: keyPEM}, false, nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, false, err
+	}
+	cert, err := l.ca.Sign(l.want, key.Public(), now)
+	if err != nil {
+		return nil, false, err
+	}
+	certPEM = encodeCert(cert)
+	if err := f.write(crt, certPEM, modePublic); err != nil {
+		return nil, false, err
+	}
+	return &Pair{Cert: cert, Key: key, CertPEM: certPEM, KeyPEM: keyPEM}, true, nil
+}
+
+// key loads a private key, or makes it when it is missing and may be made.
+func (f *folder) key(name string, create bool) (crypto.Signer, []byte, error) {
+	data, err := f.readKey(name)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		key, err := newKey()
+		if err != nil {
+			return nil, nil, err
+		}
+		data, err := encodeKey(key)
+		if err != nil {
+			return nil, nil, err
+		}
+		return key, data, f.write(name, data, modeSecret)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := decodeKey(data)
+	if err != nil {
+		return nil, nil, f.problem(name, err, "restore it from a backup, or remove it to have a new key made")
+	}
+	return key, data, nil
+}
+
+// serviceAccount loads or makes the token key and the list of keys that verify tokens.
+func (f *folder) serviceAccount(m *material) error {
+	key, _, err := f.key(fileSAKey, true)
+	if err != nil {
+		return err
+	}
+	own, err := encodePublicKey(key.Public())
+	if err != nil {
+		return err
+	}
+	m.saKey, m.saPublic = key, []crypto.PublicKey{key.Public()}
+	data, err := f.read(fileSAPublic)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	blocks, err := decodePublicKeys(data)
+	if err != nil {
+		return f.problem(fileSAPublic, err, "restore it from a backup, or remove it to have it made again from "+fileSAKey)
+	}
+	found := false
+	for _, b := range blocks {
+		if bytes.Equal(b.pem, own) {
+			found = true
+			continue
+		}
+		m.saPublic = append(m.saPublic, b.key)
+	}
+	if found {
+		return nil
+	}
+	return f.write(fileSAPublic, append(own, data...), modePublic)
+}

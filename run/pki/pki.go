@@ -1,0 +1,181 @@
+// Package pki is the cluster's own public key infrastructure: it owns one folder with two
+// certificate authorities, the certificates they sign, and the key that signs service-account tokens.
+//
+// Vocabulary: an Authority signs; a Pair is a certificate with its key; a leaf is a Pair kept in the
+// folder and renewed there. File names follow the ones kubeadm uses, so the usual tools and habits work.
+//
+// Ensure makes what is missing and renews what has to be renewed. It never replaces an authority or the
+// token key: everything else can be derived from them again, they cannot. A leaf keeps its key when it is
+// renewed, so a crash between two renames never leaves a certificate beside somebody else's key.
+package pki
+
+import (
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// The lifetimes. Leaves are renewed when less than RenewBefore of their life is left.
+const (
+	caLife      = 10 * 365 * 24 * time.Hour
+	leafLife    = 365 * 24 * time.Hour
+	RenewBefore = 30 * 24 * time.Hour
+	// backdate tolerates clocks of other machines that are a little behind.
+	backdate = 5 * time.Minute
+)
+
+// The names every proa cluster uses for its own identities.
+const (
+	AdminName            = "proa-admin"
+	AdminGroup           = "system:masters"
+	FrontProxyClientName = "front-proxy-client"
+	KubeletClientName    = "kube-apiserver-kubelet-client"
+)
+
+// Options say what the API server's certificate must be good for. The zero value works for a
+// cluster that is reached over the loopback only.
+type Options struct {
+	// ListenIPs are the addresses clients dial. Unspecified ones (0.0.0.0, ::) are ignored.
+	ListenIPs []netip.Addr
+	// ServiceIPs are the first address of each service range, under which Pods see the API server.
+	ServiceIPs []netip.Addr
+	// Hosts are further names and addresses (load balancers, DNS aliases).
+	Hosts []string
+	// ClusterDomain is the DNS domain of services; empty means cluster.local.
+	ClusterDomain string
+	// Hostname replaces the name of this machine; empty asks the kernel.
+	Hostname string
+	// Now replaces the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// PKI is the loaded folder. Its methods are safe for concurrent use; what they return is the state
+// after the last Ensure or Rotate and must not be changed.
+type PKI struct {
+	dir  string
+	opts Options
+
+	// rotate serialises Rotate; mu guards now, the loaded material.
+	rotate sync.Mutex
+	mu     sync.RWMutex
+	now    *material
+}
+
+// material is one consistent view of the folder.
+type material struct {
+	ca, frontProxyCA *Authority
+	leaves           map[string]*Pair
+	serving          *tls.Certificate
+	saKey            crypto.Signer
+	saPublic         []crypto.PublicKey
+	renewed          []string
+}
+
+// Ensure loads the PKI in dir, making or renewing what needs it. When nothing does, no file is written.
+func Ensure(dir string, opts Options) (*PKI, error) {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	p := &PKI{dir: dir, opts: opts}
+	if _, err := p.Rotate(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Rotate looks at the folder again, renews what has to be renewed and takes what another process put
+// there. It returns the names of the renewed leaves. Call it once a day; on an error the material in use stays.
+func (p *PKI) Rotate() (renewed []string, err error) {
+	p.rotate.Lock()
+	defer p.rotate.Unlock()
+	m, err := load(p.dir, p.opts)
+	if err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
+	}
+	p.mu.Lock()
+	p.now = m
+	p.mu.Unlock()
+	return m.renewed, nil
+}
+
+func (p *PKI) current() *material {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.now
+}
+
+// Dir is the folder.
+func (p *PKI) Dir() string { return p.dir }
+
+// File is the path of one of the folder's files, such as "ca.crt".
+func (p *PKI) File(name string) string { return filepath.Join(p.dir, name) }
+
+// CA is the authority of the cluster: it signs the API server and every client.
+func (p *PKI) CA() *Authority { return p.current().ca }
+
+// FrontProxyCA is the authority that vouches for those who may speak for others by request header.
+func (p *PKI) FrontProxyCA() *Authority { return p.current().frontProxyCA }
+
+// Admin is the client certificate of the cluster's administrator.
+func (p *PKI) Admin() *Pair { return p.current().leaves[leafAdmin] }
+
+// FrontProxyClient is what the API server presents to aggregated API servers.
+func (p *PKI) FrontProxyClient() *Pair { return p.current().leaves[leafFrontProxyClient] }
+
+// KubeletClient is what the API server presents to kubelets.
+func (p *PKI) KubeletClient() *Pair { return p.current().leaves[leafKubeletClient] }
+
+// Serving is the API server's own certificate.
+func (p *PKI) Serving() *Pair { return p.current().leaves[leafServing] }
+
+// ServingCert has the signature of tls.Config.GetCertificate and hands out the newest serving
+// certificate, so a rotation needs no restart.
+func (p *PKI) ServingCert(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return p.current().serving, nil
+}
+
+// ServiceAccountKey signs service-account tokens.
+func (p *PKI) ServiceAccountKey() crypto.Signer { return p.current().saKey }
+
+// ServiceAccountPublicKeys verify service-account tokens: the key in use first, then every other key
+// listed in sa.pub, where an operator leaves the old ones while a key change is under way.
+func (p *PKI) ServiceAccountPublicKeys() []crypto.PublicKey { return p.current().saPublic }
+
+// Client makes a client certificate for the user name in the given groups. It is not written anywhere.
+func (p *PKI) Client(name string, groups ...string) (*Pair, error) {
+	return p.CA().client(name, groups, p.opts.Now())
+}
+
+// Server makes a serving certificate for another part of the cluster, such as a kubelet. Hosts are
+// DNS names and addresses. It is not written anywhere.
+func (p *PKI) Server(name string, groups, hosts []string) (*Pair, error) {
+	return p.CA().server(name, groups, sortHosts(hosts), p.opts.Now())
+}
+
+// Status describes one certificate of the folder, for people.
+type Status struct {
+	Name     string
+	File     string
+	Cert     *x509.Certificate
+	IsCA     bool
+	Renewing bool // it will be renewed by the next Rotate
+}
+
+// Status lists the certificates: authorities first, then the leaves in a fixed order.
+func (p *PKI) Status() []Status {
+	m, now := p.current(), p.opts.Now()
+	out := []Status{
+		{Name: fileCA, File: p.File(fileCA + ".crt"), Cert: m.ca.Cert, IsCA: true},
+		{Name: fileFrontProxyCA, File: p.File(fileFrontProxyCA + ".crt"), Cert: m.frontProxyCA.Cert, IsCA: true},
+	}
+	for _, l := range leaves(p.opts, m) {
+		pair := m.leaves[l.name]
+		out = append(out, Status{Name: l.name, File: p.File(l.name + ".crt"), Cert: pair.Cert, Renewing: l.stale(pair.Cert, now) != ""})
+	}
+	return out
+}

@@ -1,0 +1,415 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientcmd "k8s.io/client-go/tools/clientcmd"
+)
+
+var testOptions = Options{
+	Hostname:   "Node-1.example.org",
+	ListenIPs:  []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.IPv4Unspecified()},
+	ServiceIPs: []netip.Addr{netip.MustParseAddr("10.43.0.1"), netip.MustParseAddr("fd00::1")},
+	Hosts:      []string{"api.example.org", "198.51.100.9"},
+}
+
+func ensure(t testing.TB, dir string, o Options) *PKI {
+	t.Helper()
+	p, err := Ensure(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func at(o Options, when time.Time) Options {
+	o.Now = func() time.Time { return when }
+	return o
+}
+
+func snapshot(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[e.Name()] = string(data)
+	}
+	return out
+}
+
+func changed(a, b map[string]string) []string {
+	var out []string
+	for name, data := range b {
+		if a[name] != data {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestFirstStart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data", "pki")
+	p := ensure(t, dir, testOptions)
+	want := []string{
+		"admin.crt", "admin.key", "apiserver-kubelet-client.crt", "apiserver-kubelet-client.key", "apiserver.crt", "apiserver.key",
+		"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "front-proxy-client.crt", "front-proxy-client.key", "sa.key", "sa.pub",
+	}
+	if got := changed(nil, snapshot(t, dir)); !slices.Equal(got, want) {
+		t.Errorf("files\n got %v\nwant %v", got, want)
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("folder mode %v %v", info.Mode(), err)
+	}
+	for _, name := range want {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, ".key") && info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v", name, info.Mode())
+		}
+	}
+	names := []string{
+		"localhost", "127.0.0.1", "::1", "node-1.example.org", "node-1", "192.0.2.7", "10.43.0.1", "fd00::1",
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "api.example.org", "198.51.100.9",
+	}
+	for _, host := range names {
+		if err := p.Serving().Cert.VerifyHostname(host); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := p.Serving().Cert.VerifyHostname("0.0.0.0"); err == nil {
+		t.Error("the unspecified address became a name")
+	}
+	for _, tt := range []struct {
+		pair  *Pair
+		ca    *Authority
+		usage x509.ExtKeyUsage
+		text  string
+	}{
+		{p.Serving(), p.CA(), x509.ExtKeyUsageServerAuth, "CN=kube-apiserver"},
+		{p.Admin(), p.CA(), x509.ExtKeyUsageClientAuth, "CN=proa-admin,O=system:masters"},
+		{p.KubeletClient(), p.CA(), x509.ExtKeyUsageClientAuth, "CN=kube-apiserver-kubelet-client,O=system:masters"},
+		{p.FrontProxyClient(), p.FrontProxyCA(), x509.ExtKeyUsageClientAuth, "CN=front-proxy-client"},
+	} {
+		if _, err := tt.pair.Cert.Verify(x509.VerifyOptions{Roots: tt.ca.Pool, KeyUsages: []x509.ExtKeyUsage{tt.usage}}); err != nil {
+			t.Errorf("%s: %v", tt.text, err)
+		}
+		if got := tt.pair.Cert.Subject.String(); got != tt.text {
+			t.Errorf("subject %s, want %s", got, tt.text)
+		}
+	}
+	// The front-proxy identity must be worthless at the cluster's own authority.
+	if _, err := p.FrontProxyClient().Cert.Verify(x509.VerifyOptions{Roots: p.CA().Pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
+		t.Error("the cluster CA trusts the front proxy's client")
+	}
+}
+
+func TestNothingIsWrittenTwice(t *testing.T) {
+	dir := t.TempDir()
+	ensure(t, dir, testOptions)
+	before := snapshot(t, dir)
+	p := ensure(t, dir, testOptions)
+	if got := changed(before, snapshot(t, dir)); got != nil {
+		t.Errorf("second start changed %v", got)
+	}
+	if renewed, err := p.Rotate(); err != nil || renewed != nil {
+		t.Errorf("Rotate: %v %v", renewed, err)
+	}
+}
+
+func TestRenewal(t *testing.T) {
+	start := time.Now()
+	other := testOptions
+	other.Hosts = []string{"elsewhere.example.org"}
+	fewer := testOptions
+	fewer.Hosts = nil
+	all := []string{"admin.crt", "apiserver-kubelet-client.crt", "apiserver.crt", "front-proxy-client.crt"}
+	for _, tt := range []struct {
+		name string
+		opts Options
+		want []string
+	}{
+		{"eleven months later", at(testOptions, start.Add(334*24*time.Hour)), nil},
+		{"two weeks before the end", at(testOptions, start.Add(351*24*time.Hour)), all},
+		{"long after the end", at(testOptions, start.Add(800*24*time.Hour)), all},
+		{"clock far behind", at(testOptions, start.Add(-time.Hour)), all},
+		{"another name", at(other, start), []string{"apiserver.crt"}},
+		{"a name less", at(fewer, start), []string{"apiserver.crt"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			ensure(t, dir, at(testOptions, start))
+			before := snapshot(t, dir)
+			ensure(t, dir, tt.opts)
+			if got := changed(before, snapshot(t, dir)); !slices.Equal(got, tt.want) {
+				t.Errorf("changed %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestLastYearOfTheAuthority(t *testing.T) {
+	dir, start := t.TempDir(), time.Now()
+	ensure(t, dir, at(testOptions, start))
+	late := at(testOptions, start.Add(caLife-10*24*time.Hour))
+	p := ensure(t, dir, late)
+	if got := p.Admin().Cert.NotAfter; !got.Equal(p.CA().Cert.NotAfter) {
+		t.Errorf("leaf ends %v, authority %v", got, p.CA().Cert.NotAfter)
+	}
+	before := snapshot(t, dir)
+	ensure(t, dir, late)
+	if got := changed(before, snapshot(t, dir)); got != nil {
+		t.Errorf("renewed in vain: %v", got)
+	}
+	_, err := Ensure(dir, at(testOptions, start.Add(caLife+time.Hour)))
+	if err == nil || !strings.Contains(err.Error(), "ca.crt expired on") {
+		t.Errorf("expired authority: %v", err)
+	}
+}
+
+func TestRotateServesTheNewCertificate(t *testing.T) {
+	now := time.Now()
+	o := testOptions
+	o.Now = func() time.Time { return now }
+	p := ensure(t, t.TempDir(), o)
+	old, _ := p.ServingCert(nil)
+	now = now.Add(340 * 24 * time.Hour)
+	renewed, err := p.Rotate()
+	if err != nil || len(renewed) != 4 {
+		t.Fatalf("Rotate: %v %v", renewed, err)
+	}
+	fresh, _ := p.ServingCert(nil)
+	if bytes.Equal(old.Certificate[0], fresh.Certificate[0]) {
+		t.Error("the old certificate is still served")
+	}
+	for _, s := range p.Status() {
+		if s.Renewing {
+			t.Errorf("%s wants renewal right after it", s.Name)
+		}
+	}
+}
+
+func TestDamage(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		damage func(dir string) error
+		want   string // part of the error, "" when the folder heals itself
+	}{
+		{"authority key lost", func(d string) error { return os.Remove(d + "/ca.key") }, "ca.key is missing but ca.crt is there; restore it from a backup"},
+		{"authority key cut off", func(d string) error { return os.Truncate(d+"/ca.key", 40) }, "ca.key holds no PEM private key; restore"},
+		{"authority empty", func(d string) error { return os.Truncate(d+"/ca.crt", 0) }, "ca.crt holds no PEM certificate; restore"},
+		{"authority of somebody else", func(d string) error {
+			data, err := os.ReadFile(d + "/front-proxy-ca.crt")
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(d+"/ca.crt", data, 0o644)
+		}, "ca.crt does not belong to ca.key; restore both files"},
+		{"leaf cut off", func(d string) error { return os.Truncate(d+"/admin.crt", 100) }, "admin.crt holds no PEM certificate; remove it to have it made again"},
+		{"leaf key empty", func(d string) error { return os.Truncate(d+"/admin.key", 0) }, "admin.key holds no PEM private key"},
+		{"leaf key is garbage", func(d string) error {
+			return os.WriteFile(d+"/admin.key", []byte("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"), 0o600)
+		}, "admin.key holds no readable private key"},
+		{"token key cut off", func(d string) error { return os.Truncate(d+"/sa.key", 50) }, "sa.key holds no PEM private key"},
+		{"token keys cut off", func(d string) error { return os.Truncate(d+"/sa.pub", 50) }, "sa.pub is damaged"},
+		{"a folder in the way", func(d string) error {
+			return first(os.Remove(d+"/admin.crt"), os.Mkdir(d+"/admin.crt", 0o700))
+		}, "admin.crt is not a PEM file"},
+		{"interrupted first start", func(d string) error { return os.Remove(d + "/ca.crt") }, ""},
+		{"leaf removed", func(d string) error { return os.Remove(d + "/admin.crt") }, ""},
+		{"leaf key removed", func(d string) error { return os.Remove(d + "/admin.key") }, ""},
+		{"token keys removed", func(d string) error { return os.Remove(d + "/sa.pub") }, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			ensure(t, dir, testOptions)
+			if err := tt.damage(dir); err != nil {
+				t.Fatal(err)
+			}
+			p, err := Ensure(dir, testOptions)
+			if tt.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := p.Admin().Cert.Verify(x509.VerifyOptions{Roots: p.CA().Pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), dir) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestOpenModesAreClosed(t *testing.T) {
+	dir := t.TempDir()
+	ensure(t, dir, testOptions)
+	if err := first(os.Chmod(dir, 0o755), os.Chmod(dir+"/sa.key", 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	ensure(t, dir, testOptions)
+	for path, want := range map[string]fs.FileMode{dir: 0o700, dir + "/sa.key": 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v %v", path, info.Mode(), err)
+		}
+	}
+}
+
+func TestLeftoversOfAKilledProcessGo(t *testing.T) {
+	dir := t.TempDir()
+	s, err := stage(filepath.Join(dir, "ca.key"), []byte("half"), modeSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tmp.Close()
+	ensure(t, dir, testOptions)
+	for name := range snapshot(t, dir) {
+		if strings.HasPrefix(name, ".") {
+			t.Errorf("%s is still there", name)
+		}
+	}
+}
+
+func TestTokenKeyChange(t *testing.T) {
+	dir := t.TempDir()
+	old := ensure(t, dir, testOptions).ServiceAccountPublicKeys()
+	if err := os.Remove(dir + "/sa.key"); err != nil {
+		t.Fatal(err)
+	}
+	keys := ensure(t, dir, testOptions).ServiceAccountPublicKeys()
+	if len(old) != 1 || len(keys) != 2 {
+		t.Fatalf("%d then %d keys", len(old), len(keys))
+	}
+	a, _ := encodePublicKey(old[0])
+	b, _ := encodePublicKey(keys[1])
+	if !bytes.Equal(a, b) {
+		t.Error("the old key no longer verifies")
+	}
+}
+
+// TestHandshake proves that the pieces fit together: a server with the serving certificate, a client
+// with one made by Client, each verifying the other.
+func TestHandshake(t *testing.T) {
+	p := ensure(t, t.TempDir(), testOptions)
+	client, err := p.Client("system:node:a", "system:nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := net.Pipe()
+	srv := tls.Server(a, &tls.Config{GetCertificate: p.ServingCert, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: p.CA().Pool})
+	done := make(chan error, 1)
+	go func() { done <- srv.Handshake() }()
+	cli := tls.Client(b, &tls.Config{RootCAs: p.CA().Pool, ServerName: "kubernetes.default.svc", Certificates: []tls.Certificate{client.TLS()}})
+	if err := cli.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := srv.ConnectionState().PeerCertificates[0].Subject.String(); got != "CN=system:node:a,O=system:nodes" {
+		t.Error(got)
+	}
+}
+
+func TestServerCertificate(t *testing.T) {
+	p := ensure(t, t.TempDir(), testOptions)
+	pair, err := p.Server("system:node:a", []string{"system:nodes"}, []string{"a", "192.0.2.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pair.Cert.Verify(x509.VerifyOptions{Roots: p.CA().Pool, DNSName: "192.0.2.1"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKubeconfig(t *testing.T) {
+	p := ensure(t, t.TempDir(), testOptions)
+	path := filepath.Join(t.TempDir(), "sub", "admin.conf")
+	if err := WriteKubeconfig(path, p.AdminKubeconfig("https://127.0.0.1:6443", "")); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v %v", info.Mode(), err)
+	}
+	c, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := c.Contexts[c.CurrentContext]
+	if c.CurrentContext != "proa" || x.Cluster != "proa" || x.AuthInfo != "proa-admin" {
+		t.Errorf("context %q %+v", c.CurrentContext, x)
+	}
+	if cl := c.Clusters["proa"]; cl.Server != "https://127.0.0.1:6443" || !bytes.Equal(cl.CertificateAuthorityData, p.CA().PEM) {
+		t.Errorf("cluster %+v", cl)
+	}
+	u := c.AuthInfos["proa-admin"]
+	if _, err := tls.X509KeyPair(u.ClientCertificateData, u.ClientKeyData); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzPEM(f *testing.F) {
+	p := ensure(f, f.TempDir(), testOptions)
+	f.Add(p.Admin().CertPEM)
+	f.Add(p.Admin().KeyPEM)
+	f.Add([]byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if certs, err := decodeCerts(data); err == nil && len(certs) == 0 {
+			t.Error("no certificate and no error")
+		}
+		if key, err := decodeKey(data); err == nil && key == nil {
+			t.Error("no key and no error")
+		}
+		_, _ = decodePublicKeys(data)
+	})
+}
+
+func BenchmarkFirstStart(b *testing.B) {
+	dir := b.TempDir()
+	for b.Loop() {
+		ensure(b, dir, testOptions)
+		b.StopTimer()
+		os.RemoveAll(dir)
+		b.StartTimer()
+	}
+}
+
+func BenchmarkStart(b *testing.B) {
+	dir := b.TempDir()
+	ensure(b, dir, testOptions)
+	for b.Loop() {
+		ensure(b, dir, testOptions)
+	}
+}
