@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -212,10 +213,17 @@ func definePrepare[T any, P interface {
 			return
 		}
 		o.SetGeneration(old.GetGeneration())
-		if !reflect.DeepEqual(r.Spec(obj), r.Spec(was)) {
+		if moved(r, obj, was) {
 			o.SetGeneration(old.GetGeneration() + 1)
 		}
 	}
+}
+
+// moved says whether a change counts in metadata.generation. Equality is semantic: an absent list equals an
+// empty one, and 1000m equals 1.
+func moved[T any](r Resource[T], obj, was *T) bool {
+	return r.Spec != nil && !equality.Semantic.DeepEqual(r.Spec(obj), r.Spec(was)) ||
+		r.Changed != nil && r.Changed(obj, was)
 }
 
 func defineValidate[T any, P interface {
@@ -328,7 +336,7 @@ func defineSub[T any, P interface {
 			s.Prepare(obj, was)
 		}
 		o.SetGeneration(old.GetGeneration())
-		if r.Generation && r.Spec != nil && !reflect.DeepEqual(r.Spec(obj), r.Spec(was)) {
+		if r.Generation && s.Name != "status" && moved(r, obj, was) {
 			o.SetGeneration(old.GetGeneration() + 1)
 		}
 	}

@@ -50,6 +50,9 @@ type Resource[T any] struct {
 	Spec, Status func(*T) any
 	// Generation says that metadata.generation counts the changes of Spec, beginning with 1.
 	Generation bool
+	// Changed names what else moves metadata.generation besides Spec (the annotations of a Deployment, the
+	// endpoints of an EndpointSlice). With Generation and neither Spec nor Changed it stays 1.
+	Changed func(obj, old *T) bool
 
 	// Default fills in what the client left out. It runs on every decoded object, also those read from
 	// the store, and must be idempotent.
