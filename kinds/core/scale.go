@@ -1,0 +1,84 @@
+package core
+
+import (
+	"fmt"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/kind"
+)
+
+// Scaled is what a workload must tell to have a scale.
+type Scaled[T any] struct {
+	// Resource names the workload, for errors.
+	Resource schema.GroupResource
+	// Replicas points at the wanted number in the spec.
+	Replicas func(*T) **int32
+	// Current is the number there is now.
+	Current func(*T) int32
+	// Selector is the selector of the pods in its printed form.
+	Selector func(*T) (string, error)
+}
+
+// Scale is the scale subresource: the same small view of every workload.
+func Scale[T any, P interface {
+	*T
+	kind.Object
+}](s Scaled[T]) kind.Sub[T] {
+	return kind.Sub[T]{
+		Name: "scale",
+		Body: &kind.Body{
+			GroupVersionKind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
+			New:              func() kind.Object { return &autoscalingv1.Scale{} },
+		},
+		View: func(parent *T) (kind.Object, error) {
+			o := P(parent)
+			selector, err := s.Selector(parent)
+			if err != nil {
+				return nil, err
+			}
+			view := &autoscalingv1.Scale{
+				TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
+				ObjectMeta: metav1.ObjectMeta{
+					Name: o.GetName(), Namespace: o.GetNamespace(), UID: o.GetUID(),
+					ResourceVersion: o.GetResourceVersion(), CreationTimestamp: o.GetCreationTimestamp(),
+				},
+				Status: autoscalingv1.ScaleStatus{Replicas: s.Current(parent), Selector: selector},
+			}
+			if n := *s.Replicas(parent); n != nil {
+				view.Spec.Replicas = *n
+			}
+			return view, nil
+		},
+		Change: func(parent *T, body kind.Object) error {
+			return changeScale(P(parent), s.Replicas(parent), s.Resource, body)
+		},
+	}
+}
+
+func changeScale(o kind.Object, replicas **int32, gr schema.GroupResource, body kind.Object) error {
+	scale, ok := body.(*autoscalingv1.Scale)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("expected input object type to be Scale, but %T", body))
+	}
+	errs := metavalidation.ValidateManagedFields(scale.ManagedFields, field.NewPath("metadata", "managedFields"))
+	if n := scale.Spec.Replicas; n < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), int64(n), notNegative))
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(schema.GroupKind{Group: "autoscaling", Kind: "Scale"}, o.GetName(), errs)
+	}
+	if scale.UID != "" && scale.UID != o.GetUID() {
+		gr.Resource += "/scale"
+		return apierrors.NewConflict(gr, o.GetName(),
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, o.GetUID()))
+	}
+	*replicas = &scale.Spec.Replicas
+	o.SetResourceVersion(scale.ResourceVersion)
+	return nil
+}
