@@ -1,8 +1,10 @@
 package kind
 
 import (
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 )
@@ -39,4 +41,32 @@ func Age(t metav1.Time) string {
 
 func createdAt(o Object) string {
 	return o.GetCreationTimestamp().Time.UTC().Format(time.RFC3339)
+}
+
+// ContainersColumn and ImagesColumn are the wide columns of every kind with a pod template.
+func ContainersColumn[T any](containers func(*T) []corev1.Container) Column[T] {
+	return Column[T]{
+		Name: "Containers", Wide: true, Description: "Names of each container in the template.",
+		Value: func(o *T) any {
+			return joined(containers(o), func(c corev1.Container) string { return c.Name })
+		},
+	}
+}
+
+// ImagesColumn lists the images of a pod template.
+func ImagesColumn[T any](containers func(*T) []corev1.Container) Column[T] {
+	return Column[T]{
+		Name: "Images", Wide: true, Description: "Images referenced by each container in the template.",
+		Value: func(o *T) any {
+			return joined(containers(o), func(c corev1.Container) string { return c.Image })
+		},
+	}
+}
+
+func joined(containers []corev1.Container, part func(corev1.Container) string) string {
+	parts := make([]string, len(containers))
+	for i, c := range containers {
+		parts[i] = part(c)
+	}
+	return strings.Join(parts, ",")
 }

@@ -71,6 +71,7 @@ type DeletionDef struct {
 	Begin       func(obj Object)
 	Held        func(obj Object) bool
 	Propagation metav1.DeletionPropagation
+	Warning     string
 	Check       func(obj Object) error
 }
 
@@ -295,7 +296,7 @@ func defineDeletion[T any, P interface {
 	*T
 	Object
 }](d *Def, r Resource[T]) {
-	d.Deletion.Propagation = r.Delete.Propagation
+	d.Deletion.Propagation, d.Deletion.Warning = r.Delete.Propagation, r.Delete.Warning
 	if f := r.Delete.Grace; f != nil {
 		d.Deletion.Grace = func(o Object, options *metav1.DeleteOptions) int64 { return f((*T)(o.(P)), options) }
 	}

@@ -102,6 +102,8 @@ type Deletion[T any] struct {
 	Held func(obj *T) bool
 	// Propagation is the default for dependents; empty means background.
 	Propagation metav1.DeletionPropagation
+	// Warning is given to a client that deletes without naming a propagation (jobs, whose default surprises).
+	Warning string
 	// Check may refuse the deletion (the default ServiceCIDR, mandatory flow schemas, kube-system).
 	Check func(obj *T) error
 }
