@@ -1,0 +1,247 @@
+// Package watch is hop 8 of 12: the one copy of the state in a process. A Cache holds every object of one
+// resource, fed by one watch on the store; it answers GET and LIST, it fans changes out to watchers, and it is
+// what controllers of the same process read.
+//
+// The laws it keeps:
+//
+//  1. Changes are applied in the order of revisions, each exactly once.
+//  2. A watcher that starts after revision R gets every matching change after R, in order, once.
+//  3. A watcher that does not keep up is ended; it never delays another one or a write.
+//  4. A bookmark never runs ahead of a change that has not been delivered.
+//  5. Objects in the cache are shared and read-only.
+package watch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/btree"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+)
+
+// Source is what a cache needs of the store.
+type Source interface {
+	kv.Reader
+	kv.Watcher
+}
+
+// Config describes one cache.
+type Config struct {
+	// Prefix selects the keys of the resource.
+	Prefix string
+	Source Source
+	// Decode makes the object of a stored pair; its resourceVersion is the pair's revision.
+	Decode func(kv.Pair) (kind.Object, error)
+	// Index names a value by which watchers often select (a pod's node), so that a change looks only at
+	// the watchers of its value. nil for none.
+	Index func(kind.Object) string
+	Log   *slog.Logger
+}
+
+// Entry is one object in the cache.
+type Entry struct {
+	Key    string
+	Object kind.Object
+	Rev    int64
+}
+
+// Cache is the state of one resource.
+type Cache struct {
+	Config
+
+	rev   atomic.Int64 // the revision up to which the cache is complete; 0 before the first load
+	ready chan struct{}
+
+	mu       sync.RWMutex // guards what follows, and orders changes of rev
+	tree     *btree.BTreeG[*Entry]
+	history  history
+	watchers index
+	moved    chan struct{} // closed and replaced when rev changes and somebody waits
+	waiting  int
+	failed   error // why the cache cannot be filled, for those who wait
+}
+
+// New makes an empty cache; Run fills it.
+func New(c Config) *Cache {
+	return &Cache{
+		Config:   c,
+		ready:    make(chan struct{}),
+		tree:     btree.NewG(32, func(a, b *Entry) bool { return a.Key < b.Key }),
+		watchers: newIndex(),
+		moved:    make(chan struct{}),
+	}
+}
+
+// Run keeps the cache filled until ctx ends.
+func (c *Cache) Run(ctx context.Context) {
+	pause := 10 * time.Millisecond
+	for ctx.Err() == nil {
+		err := c.fill(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		c.Log.WarnContext(ctx, "cache lost its watch; loading again", "prefix", c.Prefix, "err", err)
+		c.fail(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, time.Second)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchers.endAll()
+}
+
+func (c *Cache) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = err
+	c.wake()
+}
+
+// fill follows the store from where the cache is, or loads everything when that is no longer possible.
+func (c *Cache) fill(ctx context.Context) error {
+	if c.rev.Load() == 0 {
+		if err := c.load(ctx); err != nil {
+			return err
+		}
+	}
+	for batch, err := range c.Source.Watch(ctx, c.Prefix, c.rev.Load()) {
+		if errors.Is(err, kv.ErrCompacted) {
+			if lerr := c.load(ctx); lerr != nil {
+				return lerr
+			}
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		c.apply(batch)
+	}
+	return ctx.Err()
+}
+
+// load replaces the whole content. Watchers are ended: what happened in between is not known.
+func (c *Cache) load(ctx context.Context) error {
+	tree := btree.NewG(32, func(a, b *Entry) bool { return a.Key < b.Key })
+	r := kv.Range{Prefix: c.Prefix, Limit: 2000}
+	for {
+		page, err := c.Source.List(ctx, r)
+		if err != nil {
+			return err
+		}
+		for _, p := range page.Pairs {
+			if e := c.entry(p); e != nil {
+				tree.ReplaceOrInsert(e)
+			}
+		}
+		r.Rev = page.Rev
+		if int64(len(page.Pairs)) >= page.Total {
+			break
+		}
+		r.From = page.Pairs[len(page.Pairs)-1].Key + "\x00"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.rev.Load() == 0
+	c.tree, c.history, c.failed = tree, history{floor: r.Rev}, nil
+	c.watchers.endAll()
+	c.advance(r.Rev)
+	if first {
+		close(c.ready)
+	}
+	return nil
+}
+
+// entry decodes a pair. What cannot be decoded is left out and said in the log: one bad value must not
+// take the resource away.
+func (c *Cache) entry(p kv.Pair) *Entry {
+	obj, err := c.Decode(p)
+	if err != nil {
+		c.Log.Error("cannot decode a stored object; it is skipped", "key", p.Key, "rev", p.Rev, "err", err)
+		return nil
+	}
+	return &Entry{Key: p.Key, Object: obj, Rev: p.Rev}
+}
+
+// apply takes one batch of changes into the cache and hands it to the watchers.
+func (c *Cache) apply(b kv.Batch) {
+	events := make([]*Event, 0, len(b.Changes))
+	for _, ch := range b.Changes {
+		ev := &Event{Type: Modified, Rev: ch.Rev}
+		if ch.Delete {
+			ev.Type, ev.Now = Deleted, &Entry{Key: ch.Key, Rev: ch.Rev}
+		} else if ev.Now = c.entry(ch.Pair); ev.Now == nil {
+			continue
+		}
+		events = append(events, ev)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ev := range events {
+		if c.keep(ev) {
+			c.history.add(ev)
+			c.watchers.dispatch(ev)
+		}
+	}
+	c.failed = nil
+	c.advance(b.Rev)
+}
+
+// keep brings the tree up to an event and completes the event from it. A deletion of what is not there
+// is no event.
+func (c *Cache) keep(ev *Event) bool {
+	old, had := c.tree.Get(ev.Now)
+	if had {
+		ev.Prev = old
+	}
+	switch {
+	case ev.Type == Deleted && !had:
+		return false
+	case ev.Type == Deleted:
+		c.tree.Delete(ev.Now)
+		ev.Now.Object = ending(old.Object, ev.Rev)
+	default:
+		if !had {
+			ev.Type = Added
+		}
+		c.tree.ReplaceOrInsert(ev.Now)
+	}
+	if c.Index != nil {
+		ev.now = c.Index(ev.Now.Object)
+		if had {
+			ev.previous = c.Index(old.Object)
+		}
+	}
+	return true
+}
+
+// ending is the last state of an object with the revision of its end.
+func ending(last kind.Object, rev int64) kind.Object {
+	o := last.DeepCopyObject().(kind.Object)
+	o.SetResourceVersion(strconv.FormatInt(rev, 10))
+	return o
+}
+
+func (c *Cache) advance(rev int64) {
+	if rev <= c.rev.Load() {
+		return
+	}
+	c.rev.Store(rev)
+	c.wake()
+}
+
+func (c *Cache) wake() {
+	if c.waiting > 0 {
+		close(c.moved)
+		c.moved = make(chan struct{})
+	}
+}

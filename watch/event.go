@@ -1,0 +1,148 @@
+package watch
+
+import (
+	"sync"
+	"time"
+
+	"proa.dev/kinds/kind"
+)
+
+// Type is what happened to an object.
+type Type uint8
+
+// The types of events.
+const (
+	Added Type = iota + 1
+	Modified
+	Deleted
+	Bookmark
+)
+
+// String is the type's name on the wire.
+func (t Type) String() string {
+	return [...]string{"", "ADDED", "MODIFIED", "DELETED", "BOOKMARK"}[t]
+}
+
+// Event is one change of one object. It is shared by all watchers and read-only.
+type Event struct {
+	Type Type
+	Rev  int64
+	// Now is the object after the change; for Deleted its last state with the revision of its end.
+	Now *Entry
+	// Prev is the object before the change, nil when there was none.
+	Prev *Entry
+
+	at            time.Time
+	now, previous string // index values
+
+	mu     sync.Mutex // guards what follows
+	frames []frame
+	gone   kind.Object
+}
+
+type frame struct {
+	kind  Type
+	coder any
+	bytes []byte
+}
+
+// Encoded returns the bytes of the event as a watcher with the given coder sees it. The first one to
+// ask makes them for all. coder must be comparable; as is what the event looks like to the watcher.
+func (e *Event) Encoded(as Type, coder any, make func(Type, kind.Object) ([]byte, error)) ([]byte, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, f := range e.frames {
+		if f.kind == as && f.coder == coder {
+			return f.bytes, nil
+		}
+	}
+	b, err := make(as, e.object(as))
+	if err != nil {
+		return nil, err
+	}
+	e.frames = append(e.frames, frame{as, coder, b})
+	return b, nil
+}
+
+// Object is the object of the event as a watcher sees it: when an object leaves the watcher's selection,
+// its previous state with the revision of the change.
+func (e *Event) Object(as Type) kind.Object {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.object(as)
+}
+
+func (e *Event) object(as Type) kind.Object {
+	if as != Deleted || e.Type == Deleted {
+		return e.Now.Object
+	}
+	if e.gone == nil {
+		e.gone = ending(e.Prev.Object, e.Rev)
+	}
+	return e.gone
+}
+
+// forget frees the encodings; who still needs one makes it again.
+func (e *Event) forget() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.frames, e.gone = nil, nil
+}
+
+// history keeps the recent events, oldest first, for watchers that start in the past.
+type history struct {
+	events []*Event
+	// floor is the revision after which nothing is missing.
+	floor int64
+}
+
+// The history keeps events for a while, and never more than a bound.
+const (
+	historyAge = 5 * time.Minute
+	historyMax = 16384
+	historyMin = 256
+	// framesKept is the number of events that still carry their encodings for watchers that lag a little.
+	framesKept = 64
+)
+
+func (h *history) add(ev *Event) {
+	ev.at = time.Now()
+	h.events = append(h.events, ev)
+	if n := len(h.events) - framesKept; n > 0 {
+		h.events[n-1].forget()
+	}
+	drop := 0
+	for drop < len(h.events)-historyMin && (len(h.events)-drop > historyMax || ev.at.Sub(h.events[drop].at) > historyAge) {
+		drop++
+	}
+	// Events of one revision stay together, so that the floor is never in their midst.
+	for drop > 0 && drop < len(h.events) && h.events[drop].Rev == h.events[drop-1].Rev {
+		drop--
+	}
+	if drop == 0 {
+		return
+	}
+	h.floor = h.events[drop-1].Rev
+	if drop < len(h.events)/4 && cap(h.events) > len(h.events) {
+		clear(h.events[:drop])
+		h.events = h.events[drop:]
+		return
+	}
+	h.events = append(make([]*Event, 0, len(h.events)), h.events[drop:]...)
+}
+
+// after returns the events after a revision; ok is false when some of them are no longer kept.
+func (h *history) after(rev int64) (events []*Event, ok bool) {
+	if rev < h.floor {
+		return nil, false
+	}
+	lo, hi := 0, len(h.events)
+	for lo < hi {
+		if mid := (lo + hi) / 2; h.events[mid].Rev <= rev {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return h.events[lo:], true
+}

@@ -1,0 +1,141 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"proa.dev/kinds/kind"
+)
+
+// TooNew is the error of a read at a revision that the cache did not reach in time.
+type TooNew struct{ Asked, Have int64 }
+
+func (e *TooNew) Error() string {
+	return fmt.Sprintf("Too large resource version: %d, current: %d", e.Asked, e.Have)
+}
+
+// patience is how long a read waits for the cache to reach a revision.
+const patience = 3 * time.Second
+
+// Rev is the revision up to which the cache is complete.
+func (c *Cache) Rev() int64 { return c.rev.Load() }
+
+// Fresh waits until the cache holds every write that was acknowledged before the call.
+func (c *Cache) Fresh(ctx context.Context) error {
+	if err := c.loaded(ctx); err != nil {
+		return err
+	}
+	rev, err := c.Source.Fresh(ctx, c.Prefix)
+	if err != nil {
+		return err
+	}
+	return c.WaitFor(ctx, rev)
+}
+
+func (c *Cache) loaded(ctx context.Context) error {
+	select {
+	case <-c.ready:
+		return nil
+	default:
+	}
+	wait, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	select {
+	case <-c.ready:
+		return nil
+	case <-wait.Done():
+		c.mu.RLock()
+		defer c.mu.RUnlock()
+		if c.failed != nil {
+			return c.failed
+		}
+		return wait.Err()
+	}
+}
+
+// WaitFor waits until the cache is complete up to rev.
+func (c *Cache) WaitFor(ctx context.Context, rev int64) error {
+	if err := c.loaded(ctx); err != nil {
+		return err
+	}
+	if c.rev.Load() >= rev {
+		return nil
+	}
+	wait, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	// The change may lie outside of the prefix: progress tells the cache that it has missed nothing. It is
+	// asked for only after a moment, because nearly always the change itself is about to arrive.
+	nudge := time.NewTimer(2 * time.Millisecond)
+	defer nudge.Stop()
+	c.mu.Lock()
+	c.waiting++
+	defer func() {
+		c.mu.Lock()
+		c.waiting--
+		c.mu.Unlock()
+	}()
+	for c.rev.Load() < rev {
+		moved, failed := c.moved, c.failed
+		c.mu.Unlock()
+		if failed != nil {
+			return failed
+		}
+		select {
+		case <-moved:
+		case <-nudge.C:
+			if err := c.Source.Progress(wait); err != nil {
+				return err
+			}
+			nudge.Reset(50 * time.Millisecond)
+		case <-wait.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return &TooNew{Asked: rev, Have: c.rev.Load()}
+		}
+		c.mu.Lock()
+	}
+	c.mu.Unlock()
+	return nil
+}
+
+// Get returns the entry under a key.
+func (c *Cache) Get(key string) (*Entry, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.tree.Get(&Entry{Key: key})
+}
+
+// List returns the entries under a prefix of the cache's keys that keep accepts, in key order, and the revision they
+// are complete to. keep runs under the cache's lock: it must be quick. nil accepts all.
+func (c *Cache) List(prefix string, keep func(kind.Object) bool) ([]*Entry, int64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.list(prefix, keep), c.rev.Load()
+}
+
+func (c *Cache) list(prefix string, keep func(kind.Object) bool) []*Entry {
+	var out []*Entry
+	if keep == nil && prefix == c.Prefix {
+		out = make([]*Entry, 0, c.tree.Len())
+	}
+	c.tree.AscendGreaterOrEqual(&Entry{Key: prefix}, func(e *Entry) bool {
+		if !strings.HasPrefix(e.Key, prefix) {
+			return false
+		}
+		if keep == nil || keep(e.Object) {
+			out = append(out, e)
+		}
+		return true
+	})
+	return out
+}
+
+// Len is the number of objects.
+func (c *Cache) Len() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.tree.Len()
+}
