@@ -1,0 +1,204 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// better says which direction of a number is the good one.
+type better string
+
+const (
+	lower  better = "lower"
+	higher better = "higher"
+)
+
+// row is one measured number. NaN means that it was not measured.
+type row struct {
+	Name   string
+	Unit   string
+	Value  float64
+	Better better
+}
+
+// result is what was measured of one system, in order.
+type result struct {
+	Name string
+	Rows []row
+}
+
+func newResult(name string) *result { return &result{Name: name} }
+
+func (r *result) add(name, unit string, value float64, b better) {
+	if math.IsNaN(value) {
+		return
+	}
+	r.Rows = append(r.Rows, row{name, unit, value, b})
+}
+
+func (r *result) prepend(name, unit string, value float64, b better) {
+	if math.IsNaN(value) {
+		return
+	}
+	r.Rows = slices.Insert(r.Rows, 0, row{name, unit, value, b})
+}
+
+func (r *result) find(name string) (row, bool) {
+	i := slices.IndexFunc(r.Rows, func(x row) bool { return x.Name == name })
+	if i < 0 {
+		return row{}, false
+	}
+	return r.Rows[i], true
+}
+
+// millis is a percentile of samples in milliseconds, by the nearest rank.
+func millis(samples []time.Duration, percent int) float64 {
+	if len(samples) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Clone(samples)
+	slices.Sort(sorted)
+	i := (len(sorted)*percent + 99) / 100
+	return float64(sorted[min(max(i-1, 0), len(sorted)-1)]) / float64(time.Millisecond)
+}
+
+// targets are the goals beside upstream, by the name of a row: for lower is
+// better the largest wanted ratio proa/upstream, else the smallest.
+func targets() map[string]float64 {
+	return map[string]float64{
+		"memory (RSS), idle":                1.0 / 6,
+		"create, sequential, p50":           1.0 / 3,
+		"get, sequential, p50":              1.0 / 3,
+		"create, 32-way":                    3,
+		"get, 32-way":                       3,
+		"one write to 500 watchers, p50":    0.5,
+		"cold start to /readyz (median of ": 0.1,
+	}
+}
+
+func target(r row) string {
+	for name, ratio := range targets() {
+		if r.Name != name && !(strings.HasSuffix(name, " ") && strings.HasPrefix(r.Name, name)) {
+			continue
+		}
+		if r.Better == lower {
+			return fmt.Sprintf("at most %.2f", ratio)
+		}
+		return fmt.Sprintf("at least %.1f", ratio)
+	}
+	return ""
+}
+
+// table prints all systems side by side; with two of them also the ratio of
+// the second to the first.
+func table(results []*result) string {
+	if len(results) == 0 {
+		return ""
+	}
+	last := results[len(results)-1]
+	names := last.Rows
+	for _, x := range results[0].Rows {
+		if _, ok := last.find(x.Name); !ok {
+			names = append(names, x)
+		}
+	}
+	head := []string{"what", "unit"}
+	for _, r := range results {
+		head = append(head, r.Name)
+	}
+	ratio := len(results) == 2
+	if ratio {
+		head = append(head, "ratio", "goal")
+	}
+	lines := [][]string{head}
+	for _, n := range names {
+		line := []string{n.Name, n.Unit}
+		var values []float64
+		for _, r := range results {
+			x, ok := r.find(n.Name)
+			if !ok {
+				line = append(line, "not measured")
+				continue
+			}
+			values = append(values, x.Value)
+			line = append(line, number(x.Value))
+		}
+		if ratio && len(values) == 2 && values[0] > 0 {
+			line = append(line, fmt.Sprintf("%.2f", values[1]/values[0]), target(n))
+		} else if ratio {
+			line = append(line, "", "")
+		}
+		lines = append(lines, line)
+	}
+	return markdown(lines)
+}
+
+func number(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
+
+// markdown lays out a table with the first line as its head.
+func markdown(lines [][]string) string {
+	width := make([]int, len(lines[0]))
+	for _, line := range lines {
+		for i, cell := range line {
+			width[i] = max(width[i], len(cell))
+		}
+	}
+	var b strings.Builder
+	for i, line := range lines {
+		for j, cell := range line {
+			fmt.Fprintf(&b, "| %-*s ", width[j], cell)
+		}
+		b.WriteString("|\n")
+		if i == 0 {
+			for _, w := range width {
+				b.WriteString("|" + strings.Repeat("-", w+2))
+			}
+			b.WriteString("|\n")
+		}
+	}
+	return b.String()
+}
+
+// document is the text of docs/benchmarks.md.
+func document(f flags, results []*result) string {
+	var b strings.Builder
+	command := "make bench"
+	if f.upstream {
+		command = "UPSTREAM=1 make bench"
+	}
+	if f.manager {
+		command = "UPSTREAM_KCM=1 " + command
+	}
+	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `%s` (`go run ./test/bench`) on %s. Machine: %d cores, %s of memory, %s/%s.\n\n",
+		command, time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), totalMemory(), runtime.GOOS, runtime.GOARCH)
+	b.WriteString(table(results))
+	b.WriteString(`
+How it is measured
+
+- One system after the other in one run, each from an empty data folder; never both at once.
+- The measuring client shares the cores with the server it measures, for both systems alike, so throughput ratios are
+  smaller than the servers' own: the client's share of the time is the same for both.
+- The client is client-go's REST client: protobuf, HTTP/2, one shared client, no rate limit. Objects are ConfigMaps with 1 KiB of data.
+- Memory and CPU are those of all server processes: for upstream kube-apiserver and etcd, for proa the one process with
+  its embedded etcd and its three loops. Shared and file pages count in RSS; the anonymous row has only what was allocated.
+- Cold start of upstream counts from the start of etcd, with keys and certificates made beforehand and etcd without TLS; proa's includes making them.
+`)
+	if f.upstream && !f.manager {
+		b.WriteString("- Upstream gets its default ServiceAccount from kube-controller-manager, which this run does not start (`UPSTREAM_KCM=1` does), so that row is proa's alone.\n")
+	}
+	b.WriteString("- A watch row is the time from the start of a write until the last of all watchers, open at once on one namespace, has read its event.\n")
+	return b.String()
+}
