@@ -1,0 +1,85 @@
+package schema
+
+import (
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+// values shows objects to structured-merge-diff as values of their embedded types.
+type values struct {
+	scheme *runtime.Scheme
+	types  *types
+}
+
+func (v *values) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	name, err := v.scheme.ToOpenAPIDefinitionName(gvk)
+	if err != nil {
+		return nil, err
+	}
+	t, err := v.types.kind(name)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return nil, runtime.NewNotRegisteredErrForKind("embedded types", gvk)
+	}
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return t.FromUnstructured(u.UnstructuredContent(), opts...)
+	}
+	return t.FromStructured(obj, opts...)
+}
+
+func (v *values) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
+	m, ok := value.AsValue().Unstructured().(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("a value of type %T is not an object", value.AsValue().Unstructured())
+	}
+	return &unstructured.Unstructured{Object: m}, nil
+}
+
+// sameVersion answers conversions that convert nothing without the deep copy that a scheme makes: the
+// field managers only read what they convert, and most kinds have one version.
+type sameVersion struct {
+	runtime.ObjectConvertor
+	scheme *runtime.Scheme
+}
+
+func (c sameVersion) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+	gv, ok := target.(schema.GroupVersion)
+	if !ok {
+		return c.ObjectConvertor.ConvertToVersion(in, target)
+	}
+	if _, ok := in.(runtime.Unstructured); ok {
+		return c.ObjectConvertor.ConvertToVersion(in, target)
+	}
+	gvks, _, err := c.scheme.ObjectKinds(in)
+	if err != nil {
+		return nil, err
+	}
+	for _, gvk := range gvks {
+		if gvk.GroupVersion() == gv {
+			return withKind(in, gvk), nil
+		}
+	}
+	return c.ObjectConvertor.ConvertToVersion(in, target)
+}
+
+// withKind returns the object with its kind set: itself when it has it, or else a shallow copy, because
+// the object may be one that others read.
+func withKind(in runtime.Object, gvk schema.GroupVersionKind) runtime.Object {
+	if in.GetObjectKind().GroupVersionKind() == gvk {
+		return in
+	}
+	v := reflect.ValueOf(in).Elem()
+	p := reflect.New(v.Type())
+	p.Elem().Set(v)
+	out := p.Interface().(runtime.Object)
+	out.GetObjectKind().SetGroupVersionKind(gvk)
+	return out
+}

@@ -1,0 +1,150 @@
+package schema
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// Owner hands out the managers of all kinds. It is safe for concurrent use.
+type Owner struct {
+	scheme    *runtime.Scheme
+	convertor runtime.ObjectConvertor
+	defaulter runtime.ObjectDefaulter
+	types     *types
+
+	mu       sync.Mutex // guards managers
+	managers map[string]*Manager
+}
+
+// New returns an owner for the kinds of a scheme. The convertor converts between versions of one kind,
+// where a kind has several; nil means the scheme itself. The defaulter runs on the result of an apply;
+// nil means the scheme's defaulting functions.
+func New(scheme *runtime.Scheme, convertor runtime.ObjectConvertor, defaulter runtime.ObjectDefaulter) *Owner {
+	if convertor == nil {
+		convertor = scheme
+	}
+	if defaulter == nil {
+		defaulter = scheme
+	}
+	return &Owner{
+		scheme:    scheme,
+		convertor: sameVersion{convertor, scheme},
+		defaulter: defaulter,
+		types:     newTypes(),
+		managers:  map[string]*Manager{},
+	}
+}
+
+// Target is one way to write an object.
+type Target struct {
+	// Kind is the kind and version of the request.
+	Kind schema.GroupVersionKind
+	// Hub is the version that objects are stored in; empty means the version of the request.
+	Hub schema.GroupVersion
+	// Subresource is empty for the object itself.
+	Subresource string
+	// Reset names the fields that this way of writing cannot change, as "status" or "metadata.labels".
+	// Nobody comes to own them by it.
+	Reset []string
+}
+
+// For returns the manager of a target. It does next to nothing: what the manager needs is read when it
+// is first used.
+func (o *Owner) For(t Target) *Manager {
+	if t.Hub.Empty() {
+		t.Hub = t.Kind.GroupVersion()
+	}
+	key := strings.Join([]string{t.Kind.String(), t.Hub.String(), t.Subresource, strings.Join(t.Reset, ",")}, "|")
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	m, ok := o.managers[key]
+	if !ok {
+		m = &Manager{target: t, owner: o}
+		m.library = sync.OnceValues(m.build)
+		o.managers[key] = m
+	}
+	return m
+}
+
+// Manager keeps the field owners of the objects of one target. It is safe for concurrent use.
+type Manager struct {
+	target  Target
+	owner   *Owner
+	library func() (*managedfields.FieldManager, error)
+}
+
+func (m *Manager) build() (*managedfields.FieldManager, error) {
+	o, t := m.owner, m.target
+	return managedfields.NewDefaultFieldManager(&values{o.scheme, o.types}, o.convertor, o.defaulter, o.scheme,
+		t.Kind, t.Hub, t.Subresource, m.reset())
+}
+
+// reset builds the filters of the fields that the target cannot change. They go by version, because the
+// owners of a field may have written other versions of the kind than this request.
+func (m *Manager) reset() map[fieldpath.APIVersion]fieldpath.Filter {
+	if len(m.target.Reset) == 0 {
+		return nil
+	}
+	set := fieldpath.NewSet()
+	for _, field := range m.target.Reset {
+		var path fieldpath.Path
+		for name := range strings.SplitSeq(field, ".") {
+			path = append(path, fieldpath.FieldNameElement(name))
+		}
+		set.Insert(path)
+	}
+	filter := fieldpath.NewExcludeSetFilter(set)
+	filters := map[fieldpath.APIVersion]fieldpath.Filter{
+		fieldpath.APIVersion(m.target.Kind.GroupVersion().String()): filter,
+		fieldpath.APIVersion(m.target.Hub.String()):                 filter,
+	}
+	for _, gv := range m.owner.scheme.VersionsForGroupKind(m.target.Kind.GroupKind()) {
+		filters[fieldpath.APIVersion(gv.String())] = filter
+	}
+	return filters
+}
+
+// Apply merges an applied configuration into the live object and returns the result in the hub version,
+// with defaults. Live is the stored object, or an empty one when the apply creates it; it is not changed.
+// When another manager owns a field that would change and force is not set, the error is a Conflict
+// status with one cause a field. A patch that sets managedFields, or is of another kind or version, is a
+// BadRequest.
+func (m *Manager) Apply(live runtime.Object, patch map[string]any, manager string, force Force) (runtime.Object, error) {
+	lib, err := m.library()
+	if err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	return lib.Apply(live, &unstructured.Unstructured{Object: patch}, manager, bool(force))
+}
+
+// Force says whether an apply takes over fields that others own.
+type Force bool
+
+// Update records in obj who owns what after a plain write by manager. Live is the object before the
+// write, or an empty one on create; it is not changed. The result is obj itself.
+//
+// A write never fails because of its bookkeeping: on an error obj keeps the managedFields of live and may
+// be stored; the error is for the log.
+func (m *Manager) Update(live, obj runtime.Object, manager string) (runtime.Object, error) {
+	lib, err := m.library()
+	if err == nil {
+		var out runtime.Object
+		if out, err = lib.Update(live, obj, manager); err == nil {
+			return out, nil
+		}
+	}
+	if l, lerr := meta.Accessor(live); lerr == nil {
+		if n, nerr := meta.Accessor(obj); nerr == nil {
+			n.SetManagedFields(l.GetManagedFields())
+		}
+	}
+	return obj, fmt.Errorf("track field owners of %s: %w", m.target.Kind.Kind, err)
+}
