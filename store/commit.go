@@ -1,0 +1,145 @@
+package store
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"proa.dev/kv"
+)
+
+// Commit makes all writes at one revision, or none. A failed condition is a *kv.Conflict with the pair
+// that is there. A transaction that only checks conditions returns the revision at which they held.
+func (e *Etcd) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
+	if len(writes) == 0 {
+		return e.Revision(ctx)
+	}
+	first := writes[0].Key
+	ctx, end, err := e.begin(ctx, "commit", first)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	resp, err := e.transact(ctx, writes)
+	if err != nil {
+		return 0, fail("commit", first, err)
+	}
+	if !resp.Succeeded {
+		c := conflictOf(writes, resp)
+		e.member.saw(c.Key, sawRev(c.Now, resp.Header.Revision))
+		return 0, c
+	}
+	rev := resp.Header.Revision
+	for i := range writes {
+		if w := &writes[i]; !w.Keep {
+			e.member.saw(w.Key, rev)
+		}
+	}
+	return rev, nil
+}
+
+// transact sends the writes, with leases for those that expire. A lease may be gone by the time it is used,
+// in which case etcd writes nothing; a second try takes a new one.
+func (e *Etcd) transact(ctx context.Context, writes []kv.Write) (*pb.TxnResponse, error) {
+	for try := 0; ; try++ {
+		ids, err := e.leasesFor(ctx, writes)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := e.member.txn(ctx, transaction(writes, ids))
+		if isLeaseGone(err) && try == 0 {
+			e.leases.forget(ids)
+			continue
+		}
+		return resp, err
+	}
+}
+
+// txnParts is the memory of one write's part of a transaction, allocated at once.
+type txnParts struct {
+	compare pb.Compare
+	modRev  pb.Compare_ModRevision
+
+	then   pb.RequestOp
+	thenIs struct {
+		put pb.RequestOp_RequestPut
+		del pb.RequestOp_RequestDeleteRange
+	}
+	put pb.PutRequest
+	del pb.DeleteRangeRequest
+
+	otherwise pb.RequestOp
+	lookIs    pb.RequestOp_RequestRange
+	look      pb.RangeRequest
+}
+
+// transaction builds the etcd transaction of the writes: when every key is at its revision, change them all;
+// otherwise read them all. leases has the lease of each write, or is nil when none has one.
+func transaction(writes []kv.Write, leases []int64) *pb.TxnRequest {
+	parts := make([]txnParts, len(writes))
+	ops := make([]*pb.RequestOp, 2*len(writes))
+	req := &pb.TxnRequest{
+		Compare: make([]*pb.Compare, len(writes)),
+		Success: ops[:0:len(writes)],
+		Failure: ops[len(writes):],
+	}
+	for i := range writes {
+		w, p, key := &writes[i], &parts[i], []byte(writes[i].Key)
+
+		p.modRev.ModRevision = w.Rev
+		p.compare.Key = key
+		p.compare.Target = pb.Compare_MOD
+		p.compare.Result = pb.Compare_EQUAL
+		p.compare.TargetUnion = &p.modRev
+		req.Compare[i] = &p.compare
+
+		switch {
+		case w.Keep || w.Value == nil && w.Rev == 0:
+			// Nothing to do, or nothing to delete.
+		case w.Value == nil:
+			p.del.Key = key
+			p.thenIs.del.RequestDeleteRange = &p.del
+			p.then.Request = &p.thenIs.del
+			req.Success = append(req.Success, &p.then)
+		default:
+			p.put.Key, p.put.Value = key, w.Value
+			if leases != nil {
+				p.put.Lease = leases[i]
+			}
+			p.thenIs.put.RequestPut = &p.put
+			p.then.Request = &p.thenIs.put
+			req.Success = append(req.Success, &p.then)
+		}
+
+		p.look.Key = key
+		p.lookIs.RequestRange = &p.look
+		p.otherwise.Request = &p.lookIs
+		req.Failure[i] = &p.otherwise
+	}
+	return req
+}
+
+// conflictOf finds the first write whose condition failed in the answer to a transaction that failed.
+func conflictOf(writes []kv.Write, resp *pb.TxnResponse) *kv.Conflict {
+	last := &kv.Conflict{}
+	for i := range writes {
+		now := kv.Pair{}
+		if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
+			now = pairOf(kvs[0])
+		}
+		last = &kv.Conflict{Key: writes[i].Key, Now: now}
+		if now.Rev != writes[i].Rev {
+			return last
+		}
+	}
+	return last
+}
+
+// sawRev is the revision that a reader has seen of a key: the pair's own, or when there is no pair the
+// revision at which it was looked for, because the key may have been deleted just before.
+func sawRev(p kv.Pair, at int64) int64 {
+	if p.Rev != 0 {
+		return p.Rev
+	}
+	return at
+}

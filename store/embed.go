@@ -1,0 +1,256 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/pkg/v3/traceutil"
+	"go.etcd.io/etcd/server/v3/config"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"go.etcd.io/etcd/server/v3/features"
+	"go.etcd.io/etcd/server/v3/storage/datadir"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.uber.org/zap"
+)
+
+const (
+	// tickMs and electionTicks are short because a member without peers has nobody to wait for: it elects
+	// itself one to three ticks after its start.
+	tickMs        = 10
+	electionTicks = 2
+	// quota is the size of the database at which etcd refuses writes, its recommended maximum.
+	quota = 8 << 30
+	// maxRequest is etcd's own default for the size of one transaction.
+	maxRequest = 3 << 19
+	// maxTxnOps is etcd's own default for the operations of one transaction.
+	maxTxnOps = 128
+
+	memberName   = "default"
+	clusterToken = "etcd-cluster"
+	// peerURL is written into the member list. Nobody listens there.
+	peerURL = "http://localhost:2380"
+)
+
+// local is a member in this process, the only one of its cluster and without any listener, so that this
+// process is its only client.
+//
+// Reads take no round through raft: a write is acknowledged only after the one member has synced it to its
+// log and applied it, so what is applied here is all that anybody was told about.
+type local struct {
+	server *etcdserver.EtcdServer
+	kv     pb.KVServer
+	lease  pb.LeaseServer
+	lock   *fileutil.LockedFile
+	freshness
+}
+
+// Embed starts a member in this process on the data in cfg.Dir, which it makes when there is none, and
+// returns when the member is ready. Only one process can hold the data at a time.
+func Embed(ctx context.Context, cfg Config) (*Etcd, error) {
+	cfg = cfg.withDefaults()
+	l, err := boot(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("start etcd in %s: %w", cfg.Dir, err)
+	}
+	return newEtcd(l, cfg), nil
+}
+
+func boot(ctx context.Context, cfg Config) (*local, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("no data folder given")
+	}
+	lock, err := hold(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	server, err := newServer(serverConfig(cfg.Dir, newZap(cfg.Log)))
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	server.Start()
+	select {
+	case <-server.ReadyNotify():
+	case <-server.StopNotify():
+		return nil, errors.Join(errors.New("the member stopped before it was ready"), lock.Close())
+	case <-ctx.Done():
+		server.HardStop()
+		return nil, errors.Join(ctx.Err(), lock.Close())
+	}
+	l := &local{
+		server: server,
+		kv:     v3rpc.NewQuotaKVServer(server),
+		lease:  v3rpc.NewQuotaLeaseServer(server),
+		lock:   lock,
+	}
+	l.current = server.KV().Rev
+	return l, nil
+}
+
+// hold makes the data folder and makes sure that no other process uses it. etcd itself would wait for the
+// other one for ever. Two locks are looked at: our own, held as long as the member runs, keeps two
+// of us apart without a race; that of the database tells about an etcd started by other means.
+func hold(dir string) (*fileutil.LockedFile, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := fileutil.TryLockFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fileutil.ErrLocked) {
+		return nil, errInUse
+	}
+	if err != nil {
+		return nil, err
+	}
+	db := datadir.ToBackendFileName(dir)
+	if _, err := os.Stat(db); err != nil {
+		return lock, nil
+	}
+	b, err := bolt.Open(db, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Millisecond})
+	if err == nil {
+		err = b.Close()
+	}
+	if errors.Is(err, berrors.ErrTimeout) {
+		err = errInUse
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+var errInUse = errors.New("the data is in use by another process")
+
+func serverConfig(dir string, log *zap.Logger) config.ServerConfig {
+	peers := types.MustNewURLs([]string{peerURL})
+	return config.ServerConfig{
+		Name:                memberName,
+		DataDir:             dir,
+		PeerURLs:            peers,
+		InitialPeerURLsMap:  types.URLsMap{memberName: peers},
+		InitialClusterToken: clusterToken,
+		NewCluster:          true,
+
+		TickMs:        tickMs,
+		ElectionTicks: electionTicks,
+		PreVote:       true,
+
+		SnapshotCount:               etcdserver.DefaultSnapshotCount,
+		SnapshotCatchUpEntries:      etcdserver.DefaultSnapshotCatchUpEntries,
+		MaxSnapFiles:                5,
+		MaxWALFiles:                 5,
+		QuotaBackendBytes:           quota,
+		BackendFreelistType:         bolt.FreelistMapType,
+		MaxTxnOps:                   maxTxnOps,
+		MaxRequestBytes:             maxRequest,
+		WarningApplyDuration:        100 * time.Millisecond,
+		WarningUnaryRequestDuration: 300 * time.Millisecond,
+		StrictReconfigCheck:         true,
+		AuthToken:                   "simple",
+		TokenTTL:                    300,
+		Logger:                      log,
+		ServerFeatureGate:           features.NewDefaultServerFeatureGate(memberName, log),
+	}
+}
+
+// newServer turns the panics and fatal messages with which etcd answers unusable data into errors. Once the
+// server runs they end the process, and must: a member that cannot write its log may not go on.
+func newServer(cfg config.ServerConfig) (s *etcdserver.EtcdServer, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("unusable data: %v", r)
+		}
+	}()
+	return etcdserver.NewServer(cfg)
+}
+
+func (l *local) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return l.kv.Txn(ctx, req)
+}
+
+func (l *local) grant(ctx context.Context, ttl int64) (int64, error) {
+	resp, err := l.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
+	if err != nil {
+		return 0, err
+	}
+	return resp.ID, nil
+}
+
+func (l *local) compact(ctx context.Context, rev int64) error {
+	_, err := l.kv.Compact(ctx, &pb.CompactionRequest{Revision: rev})
+	return err
+}
+
+func (l *local) revision(context.Context) (int64, error) { return l.server.KV().Rev(), nil }
+
+func (l *local) fresh(_ context.Context, prefix string) (int64, error) {
+	return l.freshness.fresh(prefix), nil
+}
+
+func (l *local) shared() bool { return false }
+
+func (l *local) read(ctx context.Context, s span) (page, error) {
+	// A short read under the lock of the shared buffer is far cheaper than a copy of that buffer; a long
+	// one would hold up the writers.
+	mode := mvcc.SharedBufReadTxMode
+	if s.end != nil {
+		mode = mvcc.ConcurrentReadTxMode
+	}
+	tx := l.server.KV().Read(mode, traceutil.TODO())
+	defer tx.End()
+	r, err := tx.Range(ctx, s.key, mvccEnd(s.end), mvcc.RangeOptions{Limit: s.limit, Rev: s.rev})
+	if err != nil {
+		return page{}, err
+	}
+	return page{kvs: r.KVs, rev: r.Rev, count: int64(r.Count)}, nil
+}
+
+// healthy reads through raft, which fails when the log cannot be written or the member has stopped.
+func (l *local) healthy(ctx context.Context) error {
+	for _, a := range l.server.Alarms() {
+		return fmt.Errorf("etcd has raised the alarm %s", a.Alarm)
+	}
+	_, err := l.kv.Range(ctx, &pb.RangeRequest{Key: []byte{0}, CountOnly: true})
+	return err
+}
+
+func (l *local) size(context.Context) (int64, error) { return l.server.Backend().Size(), nil }
+
+func (l *local) snapshot(ctx context.Context, w io.Writer) error {
+	snap := l.server.Backend().Snapshot()
+	defer snap.Close()
+	sum := sha256.New()
+	if _, err := snap.WriteTo(io.MultiWriter(ctxWriter{ctx, w}, sum)); err != nil {
+		return err
+	}
+	_, err := w.Write(sum.Sum(nil))
+	return err
+}
+
+// ctxWriter stops a long copy when its context ends.
+type ctxWriter struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (c ctxWriter) Write(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.w.Write(p)
+}
+
+func (l *local) close() error {
+	l.server.HardStop()
+	return l.lock.Close()
+}

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"proa.dev/kv"
+)
+
+const (
+	// maxPerLease bounds the keys of one lease, because etcd deletes them all in one transaction when
+	// the lease ends.
+	maxPerLease = 1000
+	// maxLeaseReuse bounds how long one lease is handed out, in seconds.
+	maxLeaseReuse = 60
+)
+
+// leases hands out one lease to the writes with the same TTL that come close in time: ten thousand events
+// should not make ten thousand leases. A key may so outlive its TTL by the reuse window, but never ends early.
+type leases struct {
+	mu    sync.Mutex
+	byTTL map[int64]*lease
+}
+
+type lease struct {
+	// mu serializes the grant, so that writers who arrive together share its result.
+	mu    sync.Mutex
+	id    int64
+	until time.Time
+	used  int
+}
+
+// reuseFor is how long a lease for the TTL may be handed out: a twentieth of it, at most a minute.
+func reuseFor(ttl int64) int64 {
+	return min(ttl/20, maxLeaseReuse)
+}
+
+// take returns a lease on which a key lives at least ttl seconds.
+func (l *leases) take(ttl int64, now time.Time, grant func(ttl int64) (int64, error)) (int64, error) {
+	l.mu.Lock()
+	cur := l.byTTL[ttl]
+	if cur == nil {
+		if l.byTTL == nil {
+			l.byTTL = map[int64]*lease{}
+		}
+		cur = &lease{}
+		l.byTTL[ttl] = cur
+	}
+	l.mu.Unlock()
+
+	cur.mu.Lock()
+	defer cur.mu.Unlock()
+	if cur.id == 0 || cur.used >= maxPerLease || !now.Before(cur.until) {
+		reuse := reuseFor(ttl)
+		id, err := grant(ttl + reuse)
+		if err != nil {
+			return 0, err
+		}
+		cur.id, cur.used, cur.until = id, 0, now.Add(time.Duration(reuse)*time.Second)
+	}
+	cur.used++
+	return cur.id, nil
+}
+
+// forget drops leases that etcd no longer knows.
+func (l *leases) forget(ids []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, cur := range l.byTTL {
+		cur.mu.Lock()
+		for _, id := range ids {
+			if cur.id == id {
+				cur.id = 0
+			}
+		}
+		cur.mu.Unlock()
+	}
+}
+
+// leasesFor returns the lease of each write, or nil when none expires.
+func (e *Etcd) leasesFor(ctx context.Context, writes []kv.Write) ([]int64, error) {
+	var ids []int64
+	for i := range writes {
+		w := &writes[i]
+		if w.TTL <= 0 || w.Keep || w.Value == nil {
+			continue
+		}
+		id, err := e.leases.take(w.TTL, time.Now(), func(ttl int64) (int64, error) {
+			return e.member.grant(ctx, ttl)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if ids == nil {
+			ids = make([]int64, len(writes))
+		}
+		ids[i] = id
+	}
+	return ids, nil
+}
