@@ -1,0 +1,168 @@
+// Package codec turns objects into bytes and back: JSON, YAML and protobuf on the wire, and the protobuf
+// envelope in the store. It owns the scheme of the served types.
+package codec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+)
+
+// Media is a wire format.
+type Media uint8
+
+// The wire formats.
+const (
+	JSON Media = iota + 1
+	YAML
+	Proto
+)
+
+// ContentType is the format's media type.
+func (m Media) ContentType() string {
+	return [...]string{"", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}[m]
+}
+
+// MediaOf finds the format of a Content-Type without parameters; empty means JSON.
+func MediaOf(contentType string) (Media, bool) {
+	switch contentType {
+	case "", "application/json":
+		return JSON, true
+	case "application/yaml":
+		return YAML, true
+	case "application/vnd.kubernetes.protobuf":
+		return Proto, true
+	}
+	return 0, false
+}
+
+// Codec encodes and decodes the types of its scheme.
+type Codec struct {
+	Scheme                      *runtime.Scheme
+	proto                       *protobuf.Serializer
+	json, strict, yaml, ystrict *json.Serializer
+}
+
+// New makes a codec of a scheme.
+func New(scheme *runtime.Scheme) *Codec {
+	s := func(yaml, strict bool) *json.Serializer {
+		return json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: yaml, Strict: strict})
+	}
+	return &Codec{
+		Scheme: scheme, proto: protobuf.NewSerializer(scheme, scheme),
+		json: s(false, false), strict: s(false, true), yaml: s(true, false), ystrict: s(true, true),
+	}
+}
+
+// Decode reads an object into a fresh one of the wanted kind. The second result lists what strict decoding
+// found: unknown and duplicate fields. The kind in the data must be the wanted one when it is given.
+func (c *Codec) Decode(data []byte, m Media, want schema.GroupVersionKind, into runtime.Object, strict bool) (runtime.Object, []error, error) {
+	var d runtime.Decoder
+	switch {
+	case m == Proto:
+		d = c.proto
+	case m == YAML && strict:
+		d = c.ystrict
+	case m == YAML:
+		d = c.yaml
+	case strict:
+		d = c.strict
+	default:
+		d = c.json
+	}
+	obj, gvk, err := d.Decode(data, &want, into)
+	var found []error
+	if s, ok := runtime.AsStrictDecodingError(err); ok && obj != nil {
+		found, err = s.Errors(), nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if gvk != nil && *gvk != want {
+		if gvk.GroupKind() == want.GroupKind() || gvk.Kind == want.Kind {
+			return nil, nil, fmt.Errorf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), want.GroupVersion())
+		}
+		return nil, nil, fmt.Errorf("%s in version %q cannot be handled as a %s: converting (%s) to (%s): unknown conversion", gvk.Kind, gvk.Version, want.Kind, gvk, want)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(want)
+	return obj, found, nil
+}
+
+// Append encodes an object, which carries its kind, in a wire format.
+func (c *Codec) Append(buf *bytes.Buffer, m Media, obj runtime.Object) error {
+	switch m {
+	case Proto:
+		return c.proto.Encode(obj, buf)
+	case YAML:
+		return c.yaml.Encode(obj, buf)
+	default:
+		return c.json.Encode(obj, buf)
+	}
+}
+
+// envelope begins every stored value.
+var envelope = []byte{'k', '8', 's', 0}
+
+type protoObject interface{ Unmarshal([]byte) error }
+
+// Store encodes an object for the store. The resourceVersion is not stored: it is the revision.
+func (c *Codec) Store(obj kind.Object) ([]byte, error) {
+	rv := obj.GetResourceVersion()
+	obj.SetResourceVersion("")
+	defer obj.SetResourceVersion(rv)
+	var buf bytes.Buffer
+	if _, ok := obj.(protoObject); !ok {
+		err := c.json.Encode(obj, &buf)
+		return buf.Bytes(), err
+	}
+	err := c.proto.Encode(obj, &buf)
+	return buf.Bytes(), err
+}
+
+// Load decodes a stored pair of a kind.
+func (c *Codec) Load(def *kind.Def, p kv.Pair) (kind.Object, error) {
+	obj := def.New()
+	if rest, ok := bytes.CutPrefix(p.Value, envelope); ok {
+		var u runtime.Unknown
+		if err := u.Unmarshal(rest); err != nil {
+			return nil, fmt.Errorf("decode envelope: %w", err)
+		}
+		if u.Kind != def.Kind || u.APIVersion != def.GroupVersion().String() {
+			return nil, fmt.Errorf("stored as %s %s, want %s %s", u.APIVersion, u.Kind, def.GroupVersion(), def.Kind)
+		}
+		po, ok := obj.(protoObject)
+		if !ok {
+			return nil, errors.New("stored as protobuf, which the kind does not have")
+		}
+		if err := po.Unmarshal(u.Raw); err != nil {
+			return nil, fmt.Errorf("decode: %w", err)
+		}
+	} else if _, _, err := c.json.Decode(p.Value, &def.GroupVersionKind, obj); err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
+	def.Default(obj)
+	obj.SetResourceVersion(strconv.FormatInt(p.Rev, 10))
+	return obj, nil
+}
+
+// AddMeta registers the types every server has besides its resources.
+func AddMeta(scheme *runtime.Scheme) error {
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		return err
+	}
+	unversioned := schema.GroupVersion{Version: "v1"}
+	scheme.AddUnversionedTypes(unversioned, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
+	return nil
+}
