@@ -35,6 +35,9 @@ type Def struct {
 	Warn     func(obj, old Object) []string
 	Begin    func(ctx context.Context, tx Txn, obj, old Object) error
 	Answer   func(ctx context.Context, d Door, obj Object) error
+	// Computed, when set, makes the objects that get and list serve; nothing is stored.
+	Computed   func(ctx context.Context, d Door) ([]Object, error)
+	Deprecated string // a warning that every request for the kind earns
 
 	Columns       []metav1.TableColumnDefinition
 	Row           func(Object) []any
@@ -59,6 +62,7 @@ type SubDef struct {
 	Reset    []string
 	Prepare  func(obj, old Object)
 	Validate func(obj, old Object) field.ErrorList
+	Warn     func(obj, old Object) []string // nil: none
 	View     func(parent Object) (Object, error)
 	Change   func(parent, body Object) error
 	Do       func(ctx context.Context, d Door, call *Call, parent Object) (Object, error)
@@ -72,6 +76,7 @@ type DeletionDef struct {
 	Held        func(obj Object) bool
 	Propagation metav1.DeletionPropagation
 	Warning     string
+	Alone       bool
 	Check       func(obj Object) error
 }
 
@@ -166,6 +171,17 @@ func Define[T any, P interface {
 		d.Asked = true
 		d.Answer = func(ctx context.Context, door Door, o Object) error { return r.Answer(ctx, door, (*T)(o.(P))) }
 	}
+	if r.Computed != nil {
+		d.Computed = func(ctx context.Context, door Door) ([]Object, error) {
+			all, err := r.Computed(ctx, door)
+			objects := make([]Object, len(all))
+			for i, o := range all {
+				objects[i] = P(o)
+			}
+			return objects, err
+		}
+	}
+	d.Deprecated = r.Deprecated
 	definePrepare[T, P](d, r)
 	defineValidate[T, P](d, r)
 	defineRow[T, P](d, r)
@@ -194,7 +210,9 @@ func definePrepare[T any, P interface {
 		obj, was := (*T)(o.(P)), typed[T, P](old)
 		if r.Status != nil {
 			if was == nil {
-				clear(r.Status(obj))
+				if !r.KeepStatus {
+					clear(r.Status(obj))
+				}
 			} else {
 				put(r.Status(obj), r.Status(was))
 			}
@@ -296,7 +314,7 @@ func defineDeletion[T any, P interface {
 	*T
 	Object
 }](d *Def, r Resource[T]) {
-	d.Deletion.Propagation, d.Deletion.Warning = r.Delete.Propagation, r.Delete.Warning
+	d.Deletion.Propagation, d.Deletion.Warning, d.Deletion.Alone = r.Delete.Propagation, r.Delete.Warning, r.Delete.Alone
 	if f := r.Delete.Grace; f != nil {
 		d.Deletion.Grace = func(o Object, options *metav1.DeleteOptions) int64 { return f((*T)(o.(P)), options) }
 	}
@@ -348,6 +366,9 @@ func defineSub[T any, P interface {
 		}
 		return errs
 	}
+	if s.Warn != nil {
+		sub.Warn = func(o, old Object) []string { return s.Warn((*T)(o.(P)), (*T)(old.(P))) }
+	}
 	if s.View != nil {
 		sub.View = func(parent Object) (Object, error) { return s.View((*T)(parent.(P))) }
 		sub.Change = func(parent, body Object) error { return s.Change((*T)(parent.(P)), body) }
@@ -370,7 +391,8 @@ func put(dst, src any) { reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).El
 func clear(dst any) { reflect.ValueOf(dst).Elem().SetZero() }
 
 // Version makes the Def of another served version of hub's resource. to and from convert between the
-// two; storing, preparing and validating are the hub's.
+// two; storing and preparing are the hub's. Validate of the Def takes objects of this version: it is the hub's
+// behind a conversion, unless the version has rules of its own (events).
 func Version[T, H any, P interface {
 	*T
 	Object
@@ -383,5 +405,13 @@ func Version[T, H any, P interface {
 	d.ToHub = func(o Object) Object { return HP(to((*T)(o.(P)))) }
 	d.FromHub = func(o Object) Object { return P(from((*H)(o.(HP)))) }
 	d.Stored, d.TTL = hub.Stored, hub.TTL
+	if r.Validate == nil {
+		d.Validate = func(o, old Object) field.ErrorList {
+			if old != nil {
+				old = d.ToHub(old)
+			}
+			return hub.Validate(d.ToHub(o), old)
+		}
+	}
 	return d
 }

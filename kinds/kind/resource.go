@@ -48,6 +48,8 @@ type Resource[T any] struct {
 	// Spec and Status point at the two halves of an object, when it has them. With Status, a create starts
 	// with an empty status and an update keeps the stored one; the status subresource keeps the spec.
 	Spec, Status func(*T) any
+	// KeepStatus lets a create keep the status the client sent (nodes, which register themselves with one).
+	KeepStatus bool
 	// Generation says that metadata.generation counts the changes of Spec, beginning with 1.
 	Generation bool
 	// Changed names what else moves metadata.generation besides Spec (the annotations of a Deployment, the
@@ -82,6 +84,11 @@ type Resource[T any] struct {
 	// Answer makes the kind a question: create computes the answer into obj, nothing is stored.
 	Answer func(ctx context.Context, d Door, obj *T) error
 
+	// Computed makes the objects when they are asked for; get and list serve them, nothing is stored.
+	Computed func(ctx context.Context, d Door) ([]*T, error)
+	// Deprecated is the text of the Warning header of every request for the kind.
+	Deprecated string
+
 	// Delete describes what is special about removal.
 	Delete Deletion[T]
 
@@ -104,6 +111,8 @@ type Deletion[T any] struct {
 	Propagation metav1.DeletionPropagation
 	// Warning is given to a client that deletes without naming a propagation (jobs, whose default surprises).
 	Warning string
+	// Alone says that the objects have no dependents, so that a propagation policy means nothing (events).
+	Alone bool
 	// Check may refuse the deletion (the default ServiceCIDR, mandatory flow schemas, kube-system).
 	Check func(obj *T) error
 }
@@ -135,6 +144,8 @@ type Sub[T any] struct {
 	// status, Spec has been restored before, and for the others nothing has. old is a copy.
 	Prepare  func(obj, old *T)
 	Validate func(obj, old *T) field.ErrorList
+	// Warn returns the texts of Warning headers; the warnings of the parent are not given here.
+	Warn func(obj, old *T) []string
 	// Reset lists the fields that server-side apply must not own through this subresource, as
 	// paths with dots. For status the default is metadata-less: spec.
 	Reset []string
