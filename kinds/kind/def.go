@@ -263,11 +263,23 @@ func defineValidate[T any, P interface {
 		default:
 			errs = validation.ValidateObjectMetaAccessorUpdate(o, old, meta)
 		}
+		errs = append(errs, plainFinalizers(o, meta)...)
 		if r.Validate != nil {
 			errs = append(errs, r.Validate((*T)(o.(P)), typed[T, P](old))...)
 		}
 		return errs
 	}
+}
+
+// plainFinalizers refuses finalizers without a domain, but for the three that Kubernetes itself uses.
+func plainFinalizers(o Object, meta *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, f := range o.GetFinalizers() {
+		if !strings.Contains(f, "/") && f != "kubernetes" && f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents {
+			errs = append(errs, field.Invalid(meta.Child("finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
 }
 
 func defineRow[T any, P interface {
@@ -361,6 +373,7 @@ func defineSub[T any, P interface {
 	}
 	sub.Validate = func(o, old Object) field.ErrorList {
 		errs := validation.ValidateObjectMetaAccessorUpdate(o, old, field.NewPath("metadata"))
+		errs = append(errs, plainFinalizers(o, field.NewPath("metadata"))...)
 		if s.Validate != nil {
 			errs = append(errs, s.Validate((*T)(o.(P)), (*T)(old.(P)))...)
 		}
