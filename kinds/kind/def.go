@@ -77,6 +77,7 @@ type DeletionDef struct {
 	Propagation metav1.DeletionPropagation
 	Warning     string
 	Alone       bool
+	Returns     bool
 	Check       func(obj Object) error
 }
 
@@ -327,6 +328,7 @@ func defineDeletion[T any, P interface {
 	Object
 }](d *Def, r Resource[T]) {
 	d.Deletion.Propagation, d.Deletion.Warning, d.Deletion.Alone = r.Delete.Propagation, r.Delete.Warning, r.Delete.Alone
+	d.Deletion.Returns = r.Delete.Returns
 	if f := r.Delete.Grace; f != nil {
 		d.Deletion.Grace = func(o Object, options *metav1.DeleteOptions) int64 { return f((*T)(o.(P)), options) }
 	}

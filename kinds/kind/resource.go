@@ -107,6 +107,8 @@ type Deletion[T any] struct {
 	Begin func(obj *T)
 	// Held says that something besides finalizers and grace keeps a deleted object.
 	Held func(obj *T) bool
+	// Returns says that the answer to a deletion is the object instead of a Status.
+	Returns bool
 	// Propagation is the default for dependents; empty means background.
 	Propagation metav1.DeletionPropagation
 	// Warning is given to a client that deletes without naming a propagation (jobs, whose default surprises).
