@@ -1,7 +1,8 @@
 package core
 
 import (
-	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,10 +19,15 @@ const maxDataSize = 1 << 20
 func ConfigMaps() *kind.Def {
 	return kind.Define(kind.Resource[corev1.ConfigMap]{
 		Version: "v1", Kind: "ConfigMap", Plural: "configmaps", Short: []string{"cm"},
+		Default: func(c *corev1.ConfigMap) {
+			if c.Data == nil {
+				c.Data = map[string]string{}
+			}
+		},
 		Validate: validateConfigMap,
 		Columns: []kind.Column[corev1.ConfigMap]{
 			kind.NameColumn[corev1.ConfigMap](),
-			{Name: "Data", Type: "string", Description: corev1.ConfigMap{}.SwaggerDoc()["data"], Value: func(c *corev1.ConfigMap) any {
+			{Name: "Data", Description: corev1.ConfigMap{}.SwaggerDoc()["data"], Value: func(c *corev1.ConfigMap) any {
 				return int64(len(c.Data) + len(c.BinaryData))
 			}},
 			kind.AgeColumn[corev1.ConfigMap](),
@@ -31,36 +37,34 @@ func ConfigMaps() *kind.Def {
 
 func validateConfigMap(c, old *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
-	if old != nil && old.Immutable != nil && *old.Immutable {
-		const text = "field is immutable when `immutable` is set"
-		if c.Immutable == nil || !*c.Immutable {
-			errs = append(errs, field.Forbidden(field.NewPath("immutable"), text))
-		}
-		if !equality.Semantic.DeepEqual(c.Data, old.Data) {
-			errs = append(errs, field.Forbidden(field.NewPath("data"), text))
-		}
-		if !equality.Semantic.DeepEqual(c.BinaryData, old.BinaryData) {
-			errs = append(errs, field.Forbidden(field.NewPath("binaryData"), text))
-		}
+	data, binary := field.NewPath("data"), field.NewPath("binaryData")
+	if old != nil && value(old.Immutable) {
+		errs = append(errs, sealed(field.NewPath("immutable"), value(c.Immutable))...)
+		errs = append(errs, sealed(data, equality.Semantic.DeepEqual(c.Data, old.Data))...)
+		errs = append(errs, sealed(binary, equality.Semantic.DeepEqual(c.BinaryData, old.BinaryData))...)
 	}
 	size := 0
-	for key, value := range c.Data {
-		for _, msg := range validation.IsConfigMapKey(key) {
-			errs = append(errs, field.Invalid(field.NewPath("data").Key(key), key, msg))
-		}
+	for _, key := range slices.Sorted(maps.Keys(c.Data)) {
+		errs = append(errs, said(data.Key(key), key, validation.IsConfigMapKey(key))...)
 		if _, twice := c.BinaryData[key]; twice {
-			errs = append(errs, field.Invalid(field.NewPath("data").Key(key), key, fmt.Sprintf("duplicate of key present in %s", field.NewPath("binaryData"))))
+			errs = append(errs, field.Invalid(data.Key(key), key, "duplicate of key present in binaryData"))
 		}
-		size += len(value)
+		size += len(c.Data[key])
 	}
-	for key, value := range c.BinaryData {
-		for _, msg := range validation.IsConfigMapKey(key) {
-			errs = append(errs, field.Invalid(field.NewPath("binaryData").Key(key), key, msg))
-		}
-		size += len(value)
+	for _, key := range slices.Sorted(maps.Keys(c.BinaryData)) {
+		errs = append(errs, said(binary.Key(key), key, validation.IsConfigMapKey(key))...)
+		size += len(c.BinaryData[key])
 	}
 	if size > maxDataSize {
 		errs = append(errs, field.TooLong(field.NewPath(""), "", maxDataSize))
 	}
 	return errs
+}
+
+// sealed reports a change of an object that was declared immutable.
+func sealed(path *field.Path, same bool) field.ErrorList {
+	if same {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(path, "field is immutable when `immutable` is set")}
 }
