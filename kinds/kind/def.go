@@ -46,6 +46,7 @@ type Def struct {
 	Fields     map[string]func(Object) string
 	Subs       []*SubDef
 	Deletion   DeletionDef
+	Index      string
 	FieldKnown bool // the kind names its own fields, which decides the wording of an error
 
 	// Hub is the stored version of a resource served in several; nil when this is it.
@@ -140,7 +141,7 @@ func Define[T any, P interface {
 		Plural:           r.Plural, Singular: r.Singular, Short: r.Short, Categories: r.Categories,
 		Scope: r.Scope, Verbs: r.Verbs, Stored: r.Stored, TTL: r.TTL,
 		CreateOnUpdate: r.CreateOnUpdate, Conditional: r.Conditional,
-		Generation: r.Generation, HasStatus: r.Status != nil, FieldKnown: r.Fields != nil,
+		Generation: r.Generation, HasStatus: r.Status != nil, FieldKnown: r.Fields != nil, Index: r.Index,
 	}
 	if d.Singular == "" {
 		d.Singular = strings.ToLower(r.Kind)

@@ -75,7 +75,9 @@ type Resource[T any] struct {
 	RowConditions func(*T) []metav1.TableRowCondition
 	// Fields are the field selectors beyond metadata.name and metadata.namespace.
 	Fields map[string]func(*T) string
-	Subs   []Sub[T]
+	// Index names the field by whose value watchers are found quickly (a pod's node).
+	Index string
+	Subs  []Sub[T]
 
 	// Begin adds claims and other objects to the transaction of a write. old is nil on create, obj is nil on
 	// delete. It may still complete obj (a cluster IP). When a claim is lost to another writer it runs again
