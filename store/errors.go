@@ -23,10 +23,21 @@ func fail(op, key string, err error) error {
 	if key != "" {
 		op += " " + key
 	}
+	err = contextual(err)
 	if class := classify(err); class != nil && !errors.Is(err, class) {
 		return fmt.Errorf("%s: %w: %w", op, class, err)
 	}
 	return fmt.Errorf("%s: %w", op, err)
+}
+
+// contextual puts the context's own error back where gRPC has put its text into a status.
+func contextual(err error) error {
+	for _, ctxErr := range []error{context.Canceled, context.DeadlineExceeded} {
+		if st, ok := status.FromError(err); ok && st.Message() == ctxErr.Error() && !errors.Is(err, ctxErr) {
+			return fmt.Errorf("%w (%w)", ctxErr, err)
+		}
+	}
+	return err
 }
 
 // unavailable marks an error that did not come from etcd as one that the store could not be reached.

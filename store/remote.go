@@ -1,0 +1,192 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+)
+
+const (
+	// chunk bounds the pairs of one answer, so that a list of everything does not make etcd hold all of it
+	// in one message.
+	chunk = 10000
+	// keepAlive and keepAliveTimeout find out about a peer that is gone without a word.
+	keepAlive        = 30 * time.Second
+	keepAliveTimeout = 10 * time.Second
+)
+
+// anySize lifts the bound of gRPC on the size of an answer; that of the request is etcd's to judge.
+var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
+
+// remote is an etcd elsewhere, which may have other clients.
+type remote struct {
+	client *clientv3.Client
+	kv     pb.KVClient
+	lease  pb.LeaseClient
+	watch  pb.WatchClient
+	rounds rounds
+}
+
+// Dial connects to the etcd at cfg.Endpoints and returns when it has answered once.
+func Dial(ctx context.Context, cfg Config) (*Etcd, error) {
+	cfg = cfg.withDefaults()
+	r, err := dial(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd at %v: %w", cfg.Endpoints, err)
+	}
+	return newEtcd(r, cfg), nil
+}
+
+func dial(ctx context.Context, cfg Config) (*remote, error) {
+	if len(cfg.Endpoints) == 0 {
+		return nil, errors.New("no endpoint given")
+	}
+	tlsConfig, err := clientTLS(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            cfg.Endpoints,
+		TLS:                  tlsConfig,
+		DialTimeout:          cfg.Timeout,
+		DialKeepAliveTime:    keepAlive,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		Context:              context.WithoutCancel(ctx),
+		Logger:               newZap(cfg.Log),
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &remote{
+		client: client,
+		kv:     clientv3.RetryKVClient(client),
+		lease:  clientv3.RetryLeaseClient(client),
+		watch:  pb.NewWatchClient(client.ActiveConnection()),
+	}
+	r.rounds.read, r.rounds.timeout = r.revision, cfg.Timeout
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	if _, err := r.revision(ctx); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return r, nil
+}
+
+// clientTLS returns nil when no file is named; the endpoints then say whether to use TLS at all.
+func clientTLS(cfg Config) (*tls.Config, error) {
+	if cfg.CAFile == "" && cfg.CertFile == "" && cfg.KeyFile == "" {
+		return nil, nil
+	}
+	info := transport.TLSInfo{TrustedCAFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile}
+	c, err := info.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	c.MinVersion = tls.VersionTLS12
+	return c, nil
+}
+
+func (r *remote) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return r.kv.Txn(ctx, req, anySize)
+}
+
+// read answers in chunks, all of them at the revision of the first.
+func (r *remote) read(ctx context.Context, s span) (page, error) {
+	var out page
+	for {
+		limit := int64(chunk)
+		if left := s.limit - int64(len(out.kvs)); s.limit > 0 && left < limit {
+			limit = left
+		}
+		resp, err := r.kv.Range(ctx, &pb.RangeRequest{Key: s.key, RangeEnd: s.end, Revision: s.rev, Limit: limit}, anySize)
+		if err != nil {
+			return page{}, err
+		}
+		if out.rev == 0 {
+			out.rev, out.count = resp.Header.Revision, resp.Count
+		}
+		out.kvs = append(out.kvs, resp.Kvs...)
+		if !resp.More || int64(len(out.kvs)) == s.limit {
+			return out, nil
+		}
+		if s.rev == 0 {
+			s.rev = out.rev
+		}
+		s.key = append(resp.Kvs[len(resp.Kvs)-1].Key, 0)
+	}
+}
+
+func (r *remote) grant(ctx context.Context, ttl int64) (int64, error) {
+	resp, err := r.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
+	if err != nil {
+		return 0, err
+	}
+	return resp.ID, nil
+}
+
+func (r *remote) compact(ctx context.Context, rev int64) error {
+	_, err := r.kv.Compact(ctx, &pb.CompactionRequest{Revision: rev})
+	return err
+}
+
+// revision asks a quorum: the header of a linearizable read carries a revision at least as high as that of
+// every write acknowledged before.
+func (r *remote) revision(ctx context.Context) (int64, error) {
+	resp, err := r.kv.Range(ctx, &pb.RangeRequest{Key: []byte{0}, CountOnly: true})
+	if err != nil {
+		return 0, err
+	}
+	return resp.Header.Revision, nil
+}
+
+// fresh is the present revision of everything, since others write, too.
+func (r *remote) fresh(ctx context.Context, _ string) (int64, error) { return r.rounds.get(ctx) }
+
+func (r *remote) saw(string, int64)    {}
+func (r *remote) sawAll(string, int64) {}
+func (r *remote) shared() bool         { return true }
+
+func (r *remote) healthy(ctx context.Context) error {
+	alarms, err := r.client.AlarmList(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range alarms.Alarms {
+		return fmt.Errorf("etcd has raised the alarm %s", a.Alarm)
+	}
+	_, err = r.revision(ctx)
+	return err
+}
+
+func (r *remote) size(ctx context.Context) (int64, error) {
+	var errs []error
+	for _, ep := range r.client.Endpoints() {
+		st, err := r.client.Status(ctx, ep)
+		if err == nil {
+			return st.DbSize, nil
+		}
+		errs = append(errs, err)
+	}
+	return 0, errors.Join(errs...)
+}
+
+func (r *remote) snapshot(ctx context.Context, w io.Writer) error {
+	rc, err := r.client.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer rc.Close()
+	_, err = io.Copy(w, rc)
+	return err
+}
+
+func (r *remote) close() error { return r.client.Close() }
