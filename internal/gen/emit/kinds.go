@@ -6,6 +6,9 @@ import (
 	"cmp"
 	"slices"
 
+	admission "k8s.io/api/admission/v1"
+	admissionbeta "k8s.io/api/admission/v1beta1"
+	imagepolicy "k8s.io/api/imagepolicy/v1alpha1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsbeta "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +25,7 @@ func kindsByName() map[string][]any {
 	for _, add := range []func(*runtime.Scheme) error{
 		scheme.AddToScheme, apiextensions.AddToScheme, apiextensionsbeta.AddToScheme,
 		apiregistration.AddToScheme, apiregistrationbeta.AddToScheme,
+		admission.AddToScheme, admissionbeta.AddToScheme, imagepolicy.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			panic(err)

@@ -1,0 +1,186 @@
+package openapi
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// route is one operation, said once for both versions of the document.
+type route struct {
+	path, method    string
+	id, description string
+	tag             string
+	action          string
+	kind            *kind
+	params          []param
+	body            string // definition name, or empty
+	bodyRequired    bool
+	consumes        []string
+	produces        []string
+	results         map[string]string // definition by status code; the empty name is a plain string
+}
+
+type kind struct {
+	Group   string `json:"group"`
+	Kind    string `json:"kind"`
+	Version string `json:"version"`
+}
+
+// param is one query or path parameter.
+type param struct {
+	name, in, typ, description string
+}
+
+// media are the media types of ordinary requests.
+type media struct {
+	objects, streams, patches, strategic []string
+}
+
+func newMedia(cbor bool) media {
+	m := media{
+		objects: []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"},
+		patches: []string{"application/json-patch+json", "application/merge-patch+json"},
+	}
+	streams := []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"}
+	apply := []string{"application/apply-patch+yaml"}
+	if cbor {
+		m.objects = append(m.objects, "application/cbor")
+		streams = append(streams, "application/cbor-seq")
+		apply = append(apply, "application/apply-patch+cbor")
+	}
+	m.streams = slices.Concat(m.objects, streams)
+	m.strategic = slices.Concat(m.patches, []string{"application/strategic-merge-patch+json"}, apply)
+	m.patches = append(m.patches, apply...)
+	return m
+}
+
+// builder makes the routes of resources.
+type builder struct {
+	defs  *definitions
+	media media
+}
+
+var anyMedia = []string{"*/*"}
+
+// base is the path of a group version, without a trailing slash.
+func base(group, version string) string {
+	if group == "" {
+		return "/api/" + version
+	}
+	return "/apis/" + group + "/" + version
+}
+
+// groupVersion returns all routes of one group version.
+func (b *builder) groupVersion(group, version string, resources []Resource) ([]route, error) {
+	routes := []route{{
+		path: base(group, version) + "/", method: "get", tag: tag(group, version),
+		id:          operationID(group, version, "get", "APIResources"),
+		description: "get available resources",
+		consumes:    b.media.objects, produces: b.media.objects,
+		results: map[string]string{"200": metaV1 + "APIResourceList"},
+	}}
+	for _, r := range resources {
+		if r.Group != group || r.Version != version {
+			continue
+		}
+		more, err := b.resource(r)
+		if err != nil {
+			return nil, err
+		}
+		routes = append(routes, more...)
+		for _, s := range r.Subresources {
+			more, err := b.subresource(r, s)
+			if err != nil {
+				return nil, err
+			}
+			routes = append(routes, more...)
+		}
+	}
+	return routes, nil
+}
+
+// place is where the operations of a resource or subresource live, and what they are called there.
+type place struct {
+	r          Resource
+	collection string // path of the collection
+	item       string // path of one object, with the subresource
+	object     string // as operations call it: NamespacedPodStatus
+	kind       kind   // of the body
+	def        string // definition of the body
+	params     []param
+	itemParams []param
+}
+
+func (b *builder) place(r Resource, s Sub) place {
+	p := place{r: r, kind: kind{r.Group, r.Kind, r.Version}, object: r.Kind + camel(s.Name, true)}
+	if s.Kind != "" {
+		p.kind.Kind = s.Kind
+		if s.Group != "" || s.Version != "" {
+			p.kind.Group, p.kind.Version = s.Group, s.Version
+		}
+	}
+	sameGroup := p.kind.Group == r.Group && p.kind.Version == r.Version
+	p.def = definition(p.kind.Group, p.kind.Version, p.kind.Kind, r.Custom && sameGroup)
+	p.collection = base(r.Group, r.Version) + "/" + r.Plural
+	if r.Namespaced {
+		p.object = "Namespaced" + p.object
+		p.collection = base(r.Group, r.Version) + "/namespaces/{namespace}/" + r.Plural
+		p.params = append(p.params, param{"namespace", "path", "string", "object name and auth scope, such as for teams and projects"})
+	}
+	p.item = p.collection + "/{name}"
+	if s.Name != "" {
+		p.item += "/" + s.Name
+	}
+	p.itemParams = append(slices.Clone(p.params), param{"name", "path", "string", "name of the " + p.kind.Kind})
+	return p
+}
+
+var pretty = param{"pretty", "query", "string", "If 'true', then the output is pretty printed. Defaults to 'false' unless " +
+	"the user-agent indicates a browser or command-line HTTP tool (curl and wget)."}
+
+// route starts an ordinary operation at a place.
+func (b *builder) route(p place, method, verb, action string, params []param, options ...string) (route, error) {
+	r := route{
+		method: method, action: action, tag: tag(p.r.Group, p.r.Version), kind: &p.kind,
+		id:       operationID(p.r.Group, p.r.Version, verb, p.object),
+		params:   append(slices.Clone(params), pretty),
+		consumes: anyMedia, produces: b.media.objects,
+	}
+	for _, o := range options {
+		more, err := b.defs.params(metaV1 + o)
+		if err != nil {
+			return route{}, err
+		}
+		for _, m := range more {
+			if !slices.ContainsFunc(r.params, func(have param) bool { return have.name == m.name }) {
+				r.params = append(r.params, m)
+			}
+		}
+	}
+	sortParams(r.params)
+	return r, nil
+}
+
+func sortParams(params []param) {
+	slices.SortFunc(params, func(a, b param) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.in, b.in)) })
+}
+
+// results says which definition each status code answers with.
+func results(def string, codes ...string) map[string]string {
+	m := map[string]string{}
+	for _, c := range codes {
+		m[c] = def
+	}
+	return m
+}
+
+func has(verbs []string, verb string) bool { return slices.Contains(verbs, verb) }
+
+// of says "status of the specified Pod" for a subresource and "the specified Pod" for the object itself.
+func of(s Sub, before, kind string) string {
+	if s.Name == "" {
+		return strings.TrimSpace(before + " " + kind)
+	}
+	return s.Name + " of " + strings.TrimSpace(before+" "+kind)
+}

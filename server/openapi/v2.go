@@ -1,0 +1,216 @@
+package openapi
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+const refPrefixV2 = "#/definitions/"
+
+// swagger collects the parts of the one v2 document.
+type swagger struct {
+	paths  map[string]json.RawMessage
+	params object            // parameters that operations refer to by name
+	names  map[string]bool   // definitions that routes refer to
+	refs   map[string]object // references by parameter, so that each is hashed once
+}
+
+// v2 writes one document from the routes of all groups.
+func v2(defs *definitions, routes []route, info string) ([]byte, error) {
+	s := swagger{paths: map[string]json.RawMessage{}, params: object{}, names: map[string]bool{}, refs: map[string]object{}}
+	for path, routes := range byPath(routes) {
+		item, err := s.path(routes)
+		if err != nil {
+			return nil, err
+		}
+		if s.paths[path], err = encode(item); err != nil {
+			return nil, err
+		}
+	}
+	all, err := defs.closure(s.names)
+	if err != nil {
+		return nil, err
+	}
+	definitions := map[string]json.RawMessage{}
+	for _, name := range all {
+		raw, err := defs.find(name)
+		if err != nil {
+			return nil, err
+		}
+		if definitions[name], err = schemaV2(raw); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return encode(object{
+		"swagger": "2.0", "info": object{"title": "Kubernetes", "version": info},
+		"paths": s.paths, "definitions": definitions, "parameters": s.params,
+		"securityDefinitions": object{"BearerToken": bearerToken()},
+		"security":            []object{{"BearerToken": []string{}}},
+	})
+}
+
+func (s *swagger) path(routes []route) (object, error) {
+	shared := common(routes)
+	item := object{}
+	if len(shared) > 0 {
+		params, err := s.parameters(shared)
+		if err != nil {
+			return nil, err
+		}
+		item["parameters"] = params
+	}
+	for _, r := range routes {
+		op := operation(r)
+		params, err := s.parameters(own(r, shared))
+		if err != nil {
+			return nil, err
+		}
+		if r.body != "" {
+			body, err := s.body(r)
+			if err != nil {
+				return nil, err
+			}
+			params = append([]object{body}, params...)
+		}
+		if len(params) > 0 {
+			op["parameters"] = params
+		}
+		op["schemes"] = []string{"https"}
+		op["produces"] = r.produces
+		if len(r.consumes) > 0 {
+			op["consumes"] = r.consumes
+		}
+		responses := object{"401": object{"description": "Unauthorized"}}
+		for code, def := range r.results {
+			schema := object{"type": "string"}
+			if def != "" {
+				s.names[def] = true
+				schema = object{"$ref": refPrefixV2 + def}
+			}
+			responses[code] = object{"description": statusText(code), "schema": schema}
+		}
+		op["responses"] = responses
+		item[r.method] = op
+	}
+	return item, nil
+}
+
+// parameters writes query and path parameters: in full where the text is particular to the operation or
+// old clients look for them there, and as a reference everywhere else.
+func (s *swagger) parameters(params []param) ([]object, error) {
+	var out []object
+	for _, p := range params {
+		full := object{"in": p.in, "name": p.name, "type": p.typ, "uniqueItems": true}
+		if p.description != "" {
+			full["description"] = p.description
+		}
+		if p.in == "path" {
+			full["required"] = true
+		}
+		if p.name == "name" || (p.in == "query" && (p.name == "fieldValidation" || p.name == "dryRun")) {
+			out = append(out, full)
+			continue
+		}
+		ref, err := s.reference(full, spec.Parameter{
+			ParamProps:        spec.ParamProps{Name: p.name, In: p.in, Description: p.description, Required: p.in == "path"},
+			SimpleSchema:      spec.SimpleSchema{Type: p.typ},
+			CommonValidations: spec.CommonValidations{UniqueItems: true},
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ref)
+	}
+	return out, nil
+}
+
+func (s *swagger) body(r route) (object, error) {
+	s.names[r.body] = true
+	full := object{"in": "body", "name": "body", "schema": object{"$ref": refPrefixV2 + r.body}}
+	if r.bodyRequired {
+		full["required"] = true
+	}
+	if !strings.HasPrefix(r.body, "io.k8s.apimachinery") {
+		return full, nil
+	}
+	return s.reference(full, spec.Parameter{ParamProps: spec.ParamProps{
+		Name: "body", In: "body", Required: r.bodyRequired, Schema: spec.RefSchema(refPrefixV2 + r.body),
+	}})
+}
+
+// reference files a parameter under its name and the hash of its canonical form, and refers to it.
+func (s *swagger) reference(full object, p spec.Parameter) (object, error) {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("openapi: encode parameter %s: %w", p.Name, err)
+	}
+	if ref, ok := s.refs[string(raw)]; ok {
+		return ref, nil
+	}
+	h := fnv.New64()
+	h.Write(raw)
+	name := p.Name + "-" + base64.URLEncoding.EncodeToString(h.Sum(nil)[:6])
+	s.params[name] = full
+	ref := object{"$ref": "#/parameters/" + name}
+	s.refs[string(raw)] = ref
+	return ref, nil
+}
+
+// schemaV2 turns a v3 schema into what v2 can say.
+func schemaV2(raw json.RawMessage) (json.RawMessage, error) {
+	var schema any
+	if err := json.Unmarshal(raw, &schema); err != nil {
+		return nil, fmt.Errorf("openapi: decode a schema: %w", err)
+	}
+	if top, ok := schema.(object); ok {
+		lowerSchema(top)
+	}
+	return encode(schema)
+}
+
+// lowerSchema does in place what schemaV2 says: references point to definitions, a lone allOf becomes its
+// reference, defaults and alternatives go. It follows the places where a schema can hold schemas, because
+// a property may well be called "default".
+func lowerSchema(s object) {
+	delete(s, "default")
+	delete(s, "nullable")
+	if ref, ok := s["$ref"].(string); ok {
+		s["$ref"] = refPrefixV2 + strings.TrimPrefix(ref, refPrefix)
+	}
+	if _, ok := s["oneOf"]; ok {
+		delete(s, "oneOf")
+		s["type"] = "string"
+	}
+	for _, key := range []string{"items", "additionalProperties", "not"} {
+		if sub, ok := s[key].(object); ok {
+			lowerSchema(sub)
+		}
+	}
+	if props, ok := s["properties"].(object); ok {
+		for _, p := range props {
+			if sub, ok := p.(object); ok {
+				lowerSchema(sub)
+			}
+		}
+	}
+	all, ok := s["allOf"].([]any)
+	if !ok {
+		return
+	}
+	for _, a := range all {
+		if sub, ok := a.(object); ok {
+			lowerSchema(sub)
+		}
+	}
+	if first, ok := all[0].(object); ok && len(all) == 1 && len(first) == 1 {
+		delete(s, "allOf")
+		for k, v := range first {
+			s[k] = v
+		}
+	}
+}
