@@ -36,6 +36,7 @@ type Grant struct {
 
 // ClusterRole checks the write of a ClusterRole; old is nil when it is created.
 func (g *Guard) ClusterRole(ctx context.Context, w Grant, role, old *rbacv1.ClusterRole) error {
+	w.Namespace = ""
 	if IsMaster(w.User) || g.mayEscalate(ctx, w, "clusterroles") {
 		return nil
 	}
