@@ -5,9 +5,17 @@ package kinds
 import (
 	"slices"
 
+	"proa.dev/kinds/apps"
+	"proa.dev/kinds/autoscaling"
+	"proa.dev/kinds/batch"
 	"proa.dev/kinds/coordination"
 	"proa.dev/kinds/core"
+	"proa.dev/kinds/discovery"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/networking"
+	"proa.dev/kinds/node"
+	"proa.dev/kinds/policy"
+	"proa.dev/kinds/scheduling"
 )
 
 // All lists every built-in resource.
@@ -15,5 +23,13 @@ func All() []*kind.Def {
 	return slices.Concat(
 		core.All(),
 		coordination.All(),
+		node.All(),
+		scheduling.All(),
+		discovery.All(),
+		networking.All(),
+		policy.All(),
+		autoscaling.All(),
+		batch.All(),
+		apps.All(),
 	)
 }

@@ -1,9 +1,13 @@
 package coordination
 
 import (
+	"strings"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
 )
 
@@ -12,6 +16,8 @@ func Leases() *kind.Def {
 	return kind.Define(kind.Resource[coordinationv1.Lease]{
 		Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Plural: "leases",
 		CreateOnUpdate: true,
+		Conditional:    true,
+		Prepare:        prepareLease,
 		Validate:       validateLease,
 		Columns: []kind.Column[coordinationv1.Lease]{
 			kind.NameColumn[coordinationv1.Lease](),
@@ -26,6 +32,17 @@ func Leases() *kind.Def {
 	})
 }
 
+// prepareLease drops what belongs to coordinated leader election, which is off, unless it was stored
+// when it was on.
+func prepareLease(l, old *coordinationv1.Lease) {
+	if old == nil || old.Spec.Strategy == nil {
+		l.Spec.Strategy = nil
+	}
+	if old == nil || old.Spec.PreferredHolder == nil {
+		l.Spec.PreferredHolder = nil
+	}
+}
+
 func validateLease(l, _ *coordinationv1.Lease) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
@@ -34,6 +51,19 @@ func validateLease(l, _ *coordinationv1.Lease) field.ErrorList {
 	}
 	if n := l.Spec.LeaseTransitions; n != nil && *n < 0 {
 		errs = append(errs, field.Invalid(spec.Child("leaseTransitions"), *n, "must be greater than or equal to 0"))
+	}
+	strategy := l.Spec.Strategy
+	if strategy != nil {
+		// The doubled name is how clients know the path.
+		path := spec.Child("strategy", "strategy")
+		if strings.Contains(string(*strategy), "/") {
+			errs = append(errs, check.Messages(*strategy, path, utilvalidation.IsQualifiedName(string(*strategy)))...)
+		} else if *strategy != coordinationv1.OldestEmulationVersion {
+			errs = append(errs, field.NotSupported(path, *strategy, []coordinationv1.CoordinatedLeaseStrategy{coordinationv1.OldestEmulationVersion}))
+		}
+	}
+	if h := l.Spec.PreferredHolder; h != nil && *h != "" && (strategy == nil || *strategy == "") {
+		errs = append(errs, field.Forbidden(spec.Child("preferredHolder"), "may only be specified if `strategy` is defined"))
 	}
 	return errs
 }

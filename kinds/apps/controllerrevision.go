@@ -1,0 +1,35 @@
+package apps
+
+import (
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
+)
+
+// ControllerRevisions are the states that daemon sets and stateful sets can be rolled back to.
+func ControllerRevisions() *kind.Def {
+	return kind.Define(kind.Resource[appsv1.ControllerRevision]{
+		Group: "apps", Version: "v1", Kind: "ControllerRevision", Plural: "controllerrevisions",
+		Validate: validateControllerRevision,
+		Columns: []kind.Column[appsv1.ControllerRevision]{
+			kind.NameColumn[appsv1.ControllerRevision](),
+			{Name: "Controller", Description: "Controller of the object", Value: controllerOf},
+			{Name: "Revision", Description: appsv1.ControllerRevision{}.SwaggerDoc()["revision"],
+				Value: func(r *appsv1.ControllerRevision) any { return r.Revision }},
+			kind.AgeColumn[appsv1.ControllerRevision](),
+		},
+	})
+}
+
+func controllerOf(r *appsv1.ControllerRevision) any {
+	ref := metav1.GetControllerOf(r)
+	if ref == nil {
+		return "<none>"
+	}
+	gk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
+	return strings.ToLower(gk.String()) + "/" + ref.Name
+}

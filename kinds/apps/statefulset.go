@@ -1,0 +1,75 @@
+package apps
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"proa.dev/kinds/core"
+	"proa.dev/kinds/kind"
+)
+
+// StatefulSets keep pods with names and volumes of their own.
+func StatefulSets() *kind.Def {
+	return kind.Define(kind.Resource[appsv1.StatefulSet]{
+		Group: "apps", Version: "v1", Kind: "StatefulSet", Plural: "statefulsets",
+		Short: []string{"sts"}, Categories: []string{"all"},
+		Name:       nameStatefulSet,
+		Spec:       func(s *appsv1.StatefulSet) any { return &s.Spec },
+		Status:     func(s *appsv1.StatefulSet) any { return &s.Status },
+		Generation: true,
+		Default:    defaultStatefulSet,
+		Prepare:    prepareStatefulSet,
+		Validate:   validateStatefulSet,
+		Warn:       warnStatefulSet,
+		Columns: []kind.Column[appsv1.StatefulSet]{
+			kind.NameColumn[appsv1.StatefulSet](),
+			{Name: "Ready", Description: "Number of the pod with ready state", Value: func(s *appsv1.StatefulSet) any {
+				return fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, count(s.Spec.Replicas))
+			}},
+			kind.AgeColumn[appsv1.StatefulSet](),
+			kind.ContainersColumn(statefulSetContainers),
+			kind.ImagesColumn(statefulSetContainers),
+		},
+		Subs: []kind.Sub[appsv1.StatefulSet]{
+			{Name: "status", Validate: validateStatefulSetStatus},
+			scale("statefulsets", func(s *appsv1.StatefulSet) scaled {
+				return scaled{&s.Spec.Replicas, s.Spec.Selector, s.Status.Replicas}
+			}),
+		},
+	})
+}
+
+func statefulSetContainers(s *appsv1.StatefulSet) []corev1.Container {
+	return s.Spec.Template.Spec.Containers
+}
+
+func defaultStatefulSet(s *appsv1.StatefulSet) {
+	core.DefaultPodTemplate(&s.Spec.Template)
+	defaultClaims(s.Spec.VolumeClaimTemplates)
+	if s.Spec.PodManagementPolicy == "" {
+		s.Spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement
+	}
+	update := &s.Spec.UpdateStrategy
+	if update.Type == "" {
+		update.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		fill(&update.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+	}
+	if update.Type == appsv1.RollingUpdateStatefulSetStrategyType && update.RollingUpdate != nil {
+		fill(&update.RollingUpdate.Partition, 0)
+		fill(&update.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+	}
+	fill(&s.Spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	for _, when := range []*appsv1.PersistentVolumeClaimRetentionPolicyType{
+		&s.Spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted,
+		&s.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled,
+	} {
+		if *when == "" {
+			*when = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+		}
+	}
+	fill(&s.Spec.Replicas, 1)
+	fill(&s.Spec.RevisionHistoryLimit, 10)
+}

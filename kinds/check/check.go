@@ -1,0 +1,118 @@
+// Package check holds the small checks that kinds of several groups share. Each returns field errors with
+// the words clients of the API know.
+package check
+
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+)
+
+// NonNegative refuses numbers below zero.
+func NonNegative(value int64, path *field.Path) field.ErrorList {
+	return validation.ValidateNonnegativeField(value, path)
+}
+
+// NonNegativePtr refuses numbers below zero, if there is one.
+func NonNegativePtr[N int32 | int64](value *N, path *field.Path) field.ErrorList {
+	if value == nil {
+		return nil
+	}
+	return validation.ValidateNonnegativeField(int64(*value), path)
+}
+
+// Immutable refuses a change.
+func Immutable(value, old any, path *field.Path) field.ErrorList {
+	if equality.Semantic.DeepEqual(old, value) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, value, validation.FieldImmutableErrorMsg)}
+}
+
+// Messages makes an Invalid error of each message.
+func Messages(value any, path *field.Path, messages []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, m := range messages {
+		errs = append(errs, field.Invalid(path, value, m))
+	}
+	return errs
+}
+
+// IP checks an address in a field that once accepted sloppy ones; old lists values already stored, which
+// stay allowed.
+func IP(value string, path *field.Path, old []string) field.ErrorList {
+	return utilvalidation.IsValidIPForLegacyField(path, value, true, old)
+}
+
+// CIDR checks a network in a field that once accepted sloppy ones, as IP does.
+func CIDR(value string, path *field.Path, old []string) field.ErrorList {
+	return utilvalidation.IsValidCIDRForLegacyField(path, value, true, old)
+}
+
+// IntOrPercent wants a percentage or a number that is not negative.
+func IntOrPercent(value intstr.IntOrString, path *field.Path) field.ErrorList {
+	switch value.Type {
+	case intstr.String:
+		return Messages(value, path, utilvalidation.IsValidPercent(value.StrVal))
+	case intstr.Int:
+		return NonNegative(int64(value.IntVal), path)
+	}
+	return field.ErrorList{field.Invalid(path, value, "must be an integer or percentage (e.g '5%%')")}
+}
+
+// Percent reads a percentage; ok is false for a plain number or a malformed one.
+func Percent(value intstr.IntOrString) (percent int, ok bool) {
+	if value.Type != intstr.String || len(utilvalidation.IsValidPercent(value.StrVal)) > 0 {
+		return 0, false
+	}
+	percent, _ = strconv.Atoi(value.StrVal[:len(value.StrVal)-1])
+	return percent, true
+}
+
+// AtMost100Percent refuses percentages above 100.
+func AtMost100Percent(value intstr.IntOrString, path *field.Path) field.ErrorList {
+	if percent, ok := Percent(value); ok && percent > 100 {
+		return field.ErrorList{field.Invalid(path, value, "must not be greater than 100%")}
+	}
+	return nil
+}
+
+// Fixed is how a declared rule words a change of an immutable field.
+func Fixed(path *field.Path) *field.Error { return field.Invalid(path, nil, "field is immutable") }
+
+// Segment wants a name that can be part of a path.
+func Segment(name string, path *field.Path, required string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, required)}
+	}
+	return Messages(name, path, content.IsPathSegmentName(name))
+}
+
+// EndpointIP refuses addresses that reach no other host.
+func EndpointIP(address string, path *field.Path) field.ErrorList {
+	ip := netutils.ParseIPSloppy(address)
+	if ip == nil {
+		return field.ErrorList{field.Invalid(path, address, "must be a valid IP address")}
+	}
+	var errs field.ErrorList
+	for _, rule := range []struct {
+		broken bool
+		text   string
+	}{
+		{ip.IsUnspecified(), "may not be unspecified (" + address + ")"},
+		{ip.IsLoopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"},
+		{ip.IsLinkLocalUnicast(), "may not be in the link-local range (169.254.0.0/16, fe80::/10)"},
+		{ip.IsLinkLocalMulticast(), "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"},
+	} {
+		if rule.broken {
+			errs = append(errs, field.Invalid(path, address, rule.text))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,74 @@
+package networking
+
+import (
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/check"
+	"proa.dev/kinds/kind"
+)
+
+// IPAddresses are the addresses that services hold.
+func IPAddresses() *kind.Def {
+	return kind.Define(kind.Resource[networkingv1.IPAddress]{
+		Group: "networking.k8s.io", Version: "v1", Kind: "IPAddress", Plural: "ipaddresses", Short: []string{"ip"}, Scope: kind.Cluster,
+		Name: func(name string, _ bool) []string {
+			var texts []string
+			for _, err := range utilvalidation.IsValidIP(&field.Path{}, name) {
+				texts = append(texts, err.Detail)
+			}
+			return texts
+		},
+		Validate: validateIPAddress,
+		Columns: []kind.Column[networkingv1.IPAddress]{
+			kind.NameColumn[networkingv1.IPAddress](),
+			{Name: "ParentRef", Description: networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"], Value: parent},
+		},
+	})
+}
+
+func parent(a *networkingv1.IPAddress) any {
+	p := a.Spec.ParentRef
+	if p == nil {
+		return "<none>"
+	}
+	cell := strings.ToLower(schema.GroupResource{Group: p.Group, Resource: p.Resource}.String())
+	if p.Namespace != "" {
+		cell += "/" + p.Namespace
+	}
+	return cell + "/" + p.Name
+}
+
+func validateIPAddress(a, old *networkingv1.IPAddress) field.ErrorList {
+	path, p := field.NewPath("spec", "parentRef"), a.Spec.ParentRef
+	if p == nil {
+		if old != nil && old.Spec.ParentRef != nil {
+			return field.ErrorList{field.Required(path, ""), check.Fixed(path)}
+		}
+		return field.ErrorList{field.Required(path, "")}
+	}
+	var errs, last field.ErrorList
+	if p.Group != "" {
+		errs = append(errs, check.Messages(p.Group, path.Child("group"), utilvalidation.IsDNS1123Subdomain(p.Group))...)
+	}
+	for _, f := range []struct{ name, value string }{{"resource", p.Resource}, {"name", p.Name}} {
+		if f.value == "" {
+			last = append(last, field.Required(path.Child(f.name), ""))
+		} else {
+			errs = append(errs, check.Segment(f.value, path.Child(f.name), "")...)
+		}
+	}
+	if p.Namespace != "" {
+		errs = append(errs, check.Segment(p.Namespace, path.Child("namespace"), "")...)
+	}
+	if old != nil && !equality.Semantic.DeepEqual(p, old.Spec.ParentRef) {
+		// A declared rule that fails stops those below it.
+		last = field.ErrorList{check.Fixed(path)}
+	}
+	return append(errs, last...)
+}
