@@ -145,6 +145,9 @@ func (g *Guard) may(ctx context.Context, a Attributes) bool {
 
 // holds returns an error that lists what u lacks of the rules in the namespace.
 func (g *Guard) holds(u user.Info, namespace string, rules []rbacv1.PolicyRule) error {
+	if u == nil {
+		return errNoUser
+	}
 	held, unresolved := g.heldBy(u, namespace)
 	ok, missing := validation.Covers(held, rules)
 	if ok {

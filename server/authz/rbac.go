@@ -25,6 +25,9 @@ func NewRBAC(rules Rules) *RBAC { return &RBAC{rules: rules} }
 // Authorize says Allow or NoOpinion, never Deny: RBAC only grants. A binding whose role is missing does not
 // hide other bindings; it is mentioned when nothing else allows.
 func (r *RBAC) Authorize(_ context.Context, a Attributes) (Decision, string, error) {
+	if a.User == nil {
+		return NoOpinion, "", errNoUser
+	}
 	x := r.current()
 	name, groups := a.User.GetName(), a.User.GetGroups()
 	if g, ok := x.cluster.find(&a, name, groups); ok {
