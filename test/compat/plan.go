@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// resource is one served resource, as upstream's discovery describes it.
+type resource struct {
+	group, version, plural, kind string
+	namespaced                   bool
+	verbs                        []string
+	subs                         []string
+}
+
+func (r *resource) apiVersion() string {
+	if r.group == "" {
+		return r.version
+	}
+	return r.group + "/" + r.version
+}
+
+func (r *resource) key() string { return r.apiVersion() + "/" + r.kind }
+
+func (r *resource) name() string {
+	return strings.TrimSuffix(r.plural+"."+r.group, ".") + "/" + r.version
+}
+
+func (r *resource) can(verb string) bool { return slices.Contains(r.verbs, verb) }
+
+// plan makes all cases: those about the server as a whole, and one for each
+// resource that upstream serves.
+func plan(ctx context.Context, a, b *target, dir string, focus *regexp.Regexp) ([]*testCase, error) {
+	corpus, err := loadCorpus(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	resources, err := discover(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	cases := globalCases(resources)
+	for _, r := range resources {
+		k := newKindCase(corpus, r)
+		cases = append(cases, k.cases()...)
+	}
+	return slices.DeleteFunc(cases, func(c *testCase) bool { return !focus.MatchString(c.name) }), nil
+}
+
+// discover reads the legacy discovery documents of a server.
+func discover(ctx context.Context, t *target) ([]*resource, error) {
+	groups, err := t.do(ctx, &call{method: http.MethodGet, path: "/apis"})
+	if err != nil {
+		return nil, err
+	}
+	paths := []string{"/api/v1"}
+	for _, g := range list(groups.Body, "groups") {
+		for _, v := range list(g, "versions") {
+			paths = append(paths, "/apis/"+text(v, "groupVersion"))
+		}
+	}
+	var out []*resource
+	for _, path := range paths {
+		doc, err := t.do(ctx, &call{method: http.MethodGet, path: path})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, resourcesOf(doc.Body)...)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s serves no resources", t.name)
+	}
+	return out, nil
+}
+
+func resourcesOf(doc any) []*resource {
+	group, version, ok := strings.Cut(text(doc, "groupVersion"), "/")
+	if !ok {
+		group, version = "", group
+	}
+	byName := map[string]*resource{}
+	var out []*resource
+	for _, item := range list(doc, "resources") {
+		name, sub, isSub := strings.Cut(text(item, "name"), "/")
+		if isSub {
+			if r := byName[name]; r != nil {
+				r.subs = append(r.subs, sub)
+			}
+			continue
+		}
+		r := &resource{group: group, version: version, plural: name, kind: text(item, "kind")}
+		r.namespaced, _ = item.(map[string]any)["namespaced"].(bool)
+		for _, v := range list(item, "verbs") {
+			r.verbs = append(r.verbs, fmt.Sprint(v))
+		}
+		byName[name] = r
+		out = append(out, r)
+	}
+	return out
+}
+
+func list(v any, key string) []any {
+	m, _ := v.(map[string]any)
+	l, _ := m[key].([]any)
+	return l
+}
+
+func text(v any, key string) string {
+	m, _ := v.(map[string]any)
+	s, _ := m[key].(string)
+	return s
+}
+
+// kindCase makes the steps of one resource.
+type kindCase struct {
+	*resource
+	corpus    *corpus
+	namespace string
+	full      map[string]any
+	steps     []step
+}
+
+func newKindCase(c *corpus, r *resource) *kindCase {
+	k := &kindCase{resource: r, corpus: c, full: c.full[r.key()]}
+	if r.namespaced {
+		k.namespace = "compat-" + strings.ReplaceAll(or(r.group, "core"), ".", "-") + "-" + r.version + "-" + r.plural
+		if len(k.namespace) > 63 {
+			k.namespace = k.namespace[:63]
+		}
+	}
+	return k
+}
+
+// cases splits what is asked of one resource into cases with state of their
+// own, so that one early difference does not hide the rest.
+func (k *kindCase) cases() []*testCase {
+	if _, ok := k.corpus.minimalObject(k.key(), k.namespace, 1); !ok && k.can("create") {
+		return []*testCase{{name: k.name(), steps: []step{{name: "corpus has no minimal object", must: true, build: func(*state) *call {
+			return &call{method: http.MethodGet, path: "/no-minimal-object-of/" + k.key()}
+		}}}}}
+	}
+	whole := &testCase{name: k.name(), prepare: k.prepare}
+	if !k.can("get") {
+		k.reviewSteps()
+		whole.steps = k.steps
+		return []*testCase{whole}
+	}
+	if !k.can("create") {
+		k.readSteps()
+		whole.steps = k.steps
+		return []*testCase{whole}
+	}
+	k.lifeSteps()
+	k.readSteps()
+	k.listSteps()
+	k.updateSteps()
+	k.patchSteps()
+	k.applySteps()
+	k.subSteps()
+	k.handSteps()
+	k.invalidSteps()
+	k.probeSteps()
+	k.deleteSteps()
+	whole.steps = k.steps
+	if k.can("watch") {
+		whole.list = func() *call { return &call{method: http.MethodGet, path: k.path("", ""), query: k.ours()} }
+		whole.watch = whole.list
+	}
+	return []*testCase{whole}
+}
+
+// prepare makes the namespace of the case and waits until it has what the
+// tiny loops put into it.
+func (k *kindCase) prepare(ctx context.Context, t *target) error {
+	if k.namespace == "" {
+		return nil
+	}
+	body := encode(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": k.namespace}})
+	a, err := t.do(ctx, &call{method: http.MethodPost, path: "/api/v1/namespaces", body: body})
+	if err != nil {
+		return err
+	}
+	if a.Code != http.StatusCreated {
+		return fmt.Errorf("%s: create namespace: %d %s", t.name, a.Code, show(a.Body))
+	}
+	deadline := time.Now().Add(15 * time.Second)
+	for _, path := range []string{"/serviceaccounts/default", "/configmaps/kube-root-ca.crt"} {
+		for {
+			a, err := t.do(ctx, &call{method: http.MethodGet, path: "/api/v1/namespaces/" + k.namespace + path})
+			if err != nil {
+				return err
+			}
+			if a.Code == http.StatusOK {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("%s: no %s in a new namespace", t.name, path)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// path is the URL path of the collection, of an object, or of a subresource.
+func (k *kindCase) path(name, sub string) string {
+	p := "/api/" + k.version
+	if k.group != "" {
+		p = "/apis/" + k.group + "/" + k.version
+	}
+	if k.namespaced && k.namespace != "" {
+		p += "/namespaces/" + k.namespace
+	}
+	p += "/" + k.plural
+	if name != "" {
+		p += "/" + url.PathEscape(name)
+	}
+	if sub != "" {
+		p += "/" + sub
+	}
+	return p
+}
+
+// ours is a query that selects the objects of this run: other cases and the
+// server itself may write the same kind.
+func (k *kindCase) ours() url.Values { return url.Values{"labelSelector": {"compat=yes"}} }
+
+// minimal is the n-th minimal object.
+func (k *kindCase) minimal(n int) map[string]any {
+	object, _ := k.corpus.minimalObject(k.key(), k.namespace, n)
+	return object
+}
+
+// objectName is the name of the n-th minimal object.
+func (k *kindCase) objectName(n int) string { return text(k.minimal(n)["metadata"], "name") }
+
+func (k *kindCase) add(name, save string, build func(*state) *call) {
+	k.steps = append(k.steps, step{name: name, save: save, build: build})
+}
+
+// get, post and put add steps with a fixed request.
+func (k *kindCase) get(name, path, accept string, query url.Values) {
+	k.add(name, "", func(*state) *call { return &call{method: http.MethodGet, path: path, accept: accept, query: query} })
+}
+
+func (k *kindCase) post(name string, query url.Values, body any) {
+	k.add(name, "", func(*state) *call {
+		return &call{method: http.MethodPost, path: k.path("", ""), query: query, body: encode(body)}
+	})
+}
+
+// dry is the query of a dry run, with more pairs of key and value.
+func dry(more ...string) url.Values {
+	q := url.Values{"dryRun": {"All"}}
+	for i := 0; i+1 < len(more); i += 2 {
+		q.Set(more[i], more[i+1])
+	}
+	return q
+}
+
+func query(pairs ...string) url.Values {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		q.Add(pairs[i], pairs[i+1])
+	}
+	return q
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Media types a client can ask for.
+const (
+	asTable       = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	asPartial     = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+	asPartialList = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+	asProtobuf    = "application/vnd.kubernetes.protobuf"
+	asYAML        = "application/yaml"
+)
+
+// Numbers of the minimal objects by what they are used for, so that steps do
+// not get into each other's way.
+const (
+	first = iota + 1
+	second
+	applied
+	finalized
+	graceful
+	collected
+	updatedInto
+	fresh
+	probed
+)
+
+// lifeSteps create objects in the ways a client can.
+func (k *kindCase) lifeSteps() {
+	create := func(name, save string, q url.Values, body map[string]any) {
+		k.steps = append(k.steps, step{name: name, save: save, must: true, build: func(*state) *call {
+			return &call{method: http.MethodPost, path: k.path("", ""), query: q, body: encode(body)}
+		}})
+	}
+	create("create, dry run", "", dry(), k.minimal(first))
+	k.get("get after dry run", k.path(k.objectName(first), ""), "", nil)
+	create("create", "first", nil, k.minimal(first))
+	k.post("create again", nil, k.minimal(first))
+	create("create second", "second", query("fieldManager", "someone"), k.minimal(second))
+	if generated := k.minimal(first); k.generates() {
+		meta := generated["metadata"].(map[string]any)
+		delete(meta, "name")
+		meta["generateName"] = "gen-"
+		k.post("create with generateName", nil, generated)
+	}
+	if k.full != nil {
+		k.post("create full example as published, dry run", dry(), k.full)
+		body := clone(k.full)
+		body["metadata"] = k.minimal(fresh)["metadata"]
+		k.post("create full example with good metadata, dry run", dry(), body)
+		k.post("create full example with good metadata, strict, dry run", dry("fieldValidation", "Strict"), body)
+	}
+}
+
+// generates says whether objects of the kind may have any name.
+func (k *kindCase) generates() bool {
+	return !strings.Contains(k.corpus.minimal[k.key()], `"name":"$`) && !strings.Contains(k.corpus.minimal[k.key()], `"metadata":{"name"`)
+}
+
+// reviewSteps are for kinds that can only be created.
+func (k *kindCase) reviewSteps() {
+	k.steps = append(k.steps, step{name: "create", must: k.kind != "Binding", build: func(*state) *call {
+		return &call{method: http.MethodPost, path: k.path("", ""), body: encode(k.minimal(first))}
+	}})
+	k.post("create, dry run", dry(), k.minimal(first))
+	if k.full != nil {
+		k.post("create full example", nil, k.full)
+		body := clone(k.full)
+		body["metadata"] = map[string]any{}
+		k.post("create full example without metadata", nil, body)
+	}
+	for _, m := range []string{http.MethodGet, http.MethodDelete, http.MethodPut, http.MethodPatch} {
+		k.add("method "+m, "", func(*state) *call { return &call{method: m, path: k.path("", "")} })
+	}
+	k.add("create as Table", "", func(*state) *call {
+		return &call{method: http.MethodPost, path: k.path("", ""), accept: asTable, body: encode(k.minimal(first))}
+	})
+	k.unknownFieldSteps()
+	k.bodySteps()
+	k.handSteps()
+	k.probeSteps()
+}
+
+// readSteps read single objects.
+func (k *kindCase) readSteps() {
+	name := k.objectName(first)
+	if !k.can("create") {
+		k.get("list", k.path("", ""), "", nil)
+		k.get("get missing", k.path("no-such-object", ""), "", nil)
+		return
+	}
+	item := k.path(name, "")
+	for label, accept := range map[string]string{
+		"get": "", "get as Table": asTable, "get as PartialObjectMetadata": asPartial, "get as protobuf": asProtobuf,
+		"get as YAML": asYAML, "get as something unknown": "application/x-unknown", "get as Table or JSON": asTable + ",application/json",
+		"get as anything": "*/*", "get as PartialObjectMetadataList": asPartialList, "get as old Table": "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+	} {
+		k.get(label, item, accept, nil)
+	}
+	k.get("get pretty", item, "", query("pretty", "true"))
+	k.get("get at resourceVersion 0", item, "", query("resourceVersion", "0"))
+	k.get("get at bad resourceVersion", item, "", query("resourceVersion", "abc"))
+	k.get("get with Table objects", item, asTable, query("includeObject", "Object"))
+	k.get("get with no Table objects", item, asTable, query("includeObject", "None"))
+	k.get("get with bad includeObject", item, asTable, query("includeObject", "Some"))
+	k.get("get missing", k.path("no-such-object", ""), "", nil)
+	k.get("get missing as Table", k.path("no-such-object", ""), asTable, nil)
+	k.get("get missing as protobuf", k.path("no-such-object", ""), asProtobuf, nil)
+	k.get("get missing subresource", k.path(name, "nonsense"), "", nil)
+	k.add("post to object", "", func(*state) *call {
+		return &call{method: http.MethodPost, path: item, body: encode(k.minimal(first))}
+	})
+	for _, m := range []string{http.MethodPut, http.MethodPatch} {
+		k.add(m+" to collection", "", func(*state) *call {
+			return &call{method: m, path: k.path("", ""), body: encode(k.minimal(first)), contentType: "application/json"}
+		})
+	}
+	k.add("head", "", func(*state) *call { return &call{method: http.MethodHead, path: item} })
+	k.add("options", "", func(*state) *call { return &call{method: http.MethodOptions, path: item} })
+}
+
+// listSteps list collections with every option.
+func (k *kindCase) listSteps() {
+	all := k.path("", "")
+	with := func(pairs ...string) url.Values {
+		q := query(pairs...)
+		if q.Get("labelSelector") == "" {
+			q.Set("labelSelector", "compat=yes")
+		}
+		return q
+	}
+	for label, accept := range map[string]string{"list": "", "list as Table": asTable, "list as PartialObjectMetadataList": asPartialList,
+		"list as protobuf": asProtobuf, "list as YAML": asYAML, "list as PartialObjectMetadata": asPartial} {
+		k.get(label, all, accept, with())
+	}
+	for _, selector := range []string{"compat=yes", "compat!=yes,compat", "compat in (yes,no)", "compat notin (yes)", "!compat,other", "nothing=here", "=", "a b", "compat=yes!", "compat in yes", "-bad-=x", "compat=" + strings.Repeat("x", 64), "a>1", "compat gt x"} {
+		k.get("list with labels "+selector, all, "", query("labelSelector", selector))
+	}
+	for _, selector := range []string{"metadata.name=" + k.objectName(first), "metadata.name!=" + k.objectName(first), "metadata.namespace=" + k.namespace, "metadata.namespace=elsewhere", "spec.nonsense=a", "metadata.name", "=", "metadata.uid=1", "metadata.name=" + k.objectName(first) + ",metadata.name=other"} {
+		k.get("list with fields "+selector, all, "", with("fieldSelector", selector))
+	}
+	for _, pairs := range [][]string{
+		{"resourceVersion", "0"}, {"resourceVersion", "abc"}, {"resourceVersion", "-1"}, {"resourceVersionMatch", "Exact"}, {"resourceVersionMatch", "NotOlderThan"},
+		{"resourceVersion", "0", "resourceVersionMatch", "Exact"}, {"resourceVersion", "0", "resourceVersionMatch", "NotOlderThan"}, {"resourceVersion", "1", "resourceVersionMatch", "Never"},
+		{"limit", "-1"}, {"limit", "x"}, {"limit", "0"}, {"continue", "abc"}, {"continue", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIifQ"}, {"limit", "1", "resourceVersion", "0"},
+		{"watch", "maybe", "timeoutSeconds", "1"}, {"timeoutSeconds", "x"}, {"sendInitialEvents", "true"}, {"pretty", "false"}, {"watch", "true", "resourceVersion", "abc"},
+		{"watch", "true", "sendInitialEvents", "true"}, {"watch", "true", "sendInitialEvents", "true", "resourceVersionMatch", "Exact"}, {"watch", "true", "resourceVersionMatch", "NotOlderThan"},
+		{"watch", "true", "fieldSelector", "spec.nonsense=a"}, {"watch", "true", "labelSelector", "a b"}, {"watch", "true", "resourceVersion", "9223372036854775807", "timeoutSeconds", "1"},
+	} {
+		k.get("list with "+strings.Join(pairs, " "), all, "", with(pairs...))
+	}
+	page := func(name, save, from string) {
+		k.add(name, save, func(s *state) *call {
+			q := with("limit", "1")
+			if from != "" {
+				q.Set("continue", text(s.object(from)["metadata"], "continue"))
+			}
+			return &call{method: http.MethodGet, path: all, query: q}
+		})
+	}
+	page("list page 1", "page1", "")
+	page("list page 2", "page2", "page1")
+	k.get("list page as Table", all, asTable, with("limit", "1"))
+	k.add("list exact revision", "", func(s *state) *call {
+		return &call{method: http.MethodGet, path: all, query: with("resourceVersionMatch", "Exact", "resourceVersion", s.version("second"))}
+	})
+	if k.namespaced {
+		across := *k
+		across.namespace = ""
+		k.get("list across namespaces", across.path("", ""), "", with("fieldSelector", "metadata.namespace="+k.namespace))
+		k.get("list across namespaces as Table", across.path("", ""), asTable, with("fieldSelector", "metadata.namespace="+k.namespace))
+		k.add("create without namespace in path", "", func(*state) *call {
+			return &call{method: http.MethodPost, path: across.path("", ""), body: encode(k.minimal(fresh)), query: dry()}
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/test/upstream"
+)
+
+// target is one of the two servers.
+type target struct {
+	name   string
+	host   string
+	port   string
+	client *http.Client
+}
+
+func newTarget(name, kubeconfig string) (*target, error) {
+	config, err := upstream.LoadConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "compat"
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	host := strings.TrimSuffix(config.Host, "/")
+	t := &target{name: name, host: host, client: client}
+	if u, err := url.Parse(host); err == nil {
+		t.port = u.Port()
+	}
+	return t, nil
+}
+
+// call is one request.
+type call struct {
+	method, path string
+	query        url.Values
+	accept       string
+	contentType  string
+	header       map[string]string
+	body         []byte
+}
+
+func (c *call) String() string {
+	s := c.method + " " + c.path
+	if len(c.query) > 0 {
+		s += "?" + c.query.Encode()
+	}
+	return s
+}
+
+// answer is what a client can see of a response.
+type answer struct {
+	Code        int
+	ContentType string
+	Warnings    []string
+	Body        any
+	raw         any // before masking
+}
+
+// requestLimit bounds one request, so that a hanging server is a difference
+// and not the end of the run.
+const requestLimit = 20 * time.Second
+
+func (t *target) do(ctx context.Context, c *call) (*answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	resp, err := t.send(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s: read answer: %w", t.name, err)
+	}
+	a := &answer{Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Warnings: resp.Header.Values("Warning")}
+	a.Body = decode(a.ContentType, data)
+	return a, nil
+}
+
+func (t *target) send(ctx context.Context, c *call) (*http.Response, error) {
+	target := t.host + c.path
+	if len(c.query) > 0 {
+		target += "?" + c.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, c.method, target, bytes.NewReader(c.body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", or(c.accept, "application/json"))
+	if c.contentType != "" {
+		req.Header.Set("Content-Type", c.contentType)
+	} else if c.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for k, v := range c.header {
+		req.Header.Set(k, v)
+	}
+	resp, err := t.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.name, err)
+	}
+	return resp, nil
+}
+
+// decode turns a body into plain values: JSON and YAML into a tree, protobuf
+// into a note of its presence, all else into text.
+func decode(contentType string, data []byte) any {
+	switch {
+	case len(data) == 0:
+		return nil
+	case strings.HasPrefix(contentType, "application/json"):
+		if v, err := parseJSON(data); err == nil {
+			return v
+		}
+	case strings.HasPrefix(contentType, "application/yaml"):
+		if plain, err := yaml.YAMLToJSON(data); err == nil {
+			if v, err := parseJSON(plain); err == nil {
+				return v
+			}
+		}
+	case strings.Contains(contentType, "protobuf"):
+		return fmt.Sprintf("<protobuf, envelope %v>", bytes.HasPrefix(data, []byte("k8s\x00")))
+	}
+	return string(data)
+}
+
+func parseJSON(data []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// watch follows a watch until its context ends and sends each event. It closes
+// the channel at the end.
+func (t *target) watch(ctx context.Context, c *call) (<-chan any, error) {
+	resp, err := t.send(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s: watch answered %s", t.name, resp.Status)
+	}
+	events := make(chan any, 1024)
+	go func() {
+		defer close(events)
+		defer resp.Body.Close()
+		lines := bufio.NewScanner(resp.Body)
+		lines.Buffer(nil, 16<<20)
+		for lines.Scan() {
+			if v, err := parseJSON(lines.Bytes()); err == nil {
+				events <- v
+			}
+		}
+	}()
+	return events, nil
+}
+
+func or(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}
