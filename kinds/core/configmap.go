@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
 )
 
@@ -45,14 +46,14 @@ func validateConfigMap(c, old *corev1.ConfigMap) field.ErrorList {
 	}
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(c.Data)) {
-		errs = append(errs, said(data.Key(key), key, validation.IsConfigMapKey(key))...)
+		errs = append(errs, check.Messages(key, data.Key(key), validation.IsConfigMapKey(key))...)
 		if _, twice := c.BinaryData[key]; twice {
 			errs = append(errs, field.Invalid(data.Key(key), key, "duplicate of key present in binaryData"))
 		}
 		size += len(c.Data[key])
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.BinaryData)) {
-		errs = append(errs, said(binary.Key(key), key, validation.IsConfigMapKey(key))...)
+		errs = append(errs, check.Messages(key, binary.Key(key), validation.IsConfigMapKey(key))...)
 		size += len(c.BinaryData[key])
 	}
 	if size > maxDataSize {

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/check"
 )
 
 // The names of resources that quotas, limit ranges and nodes measure. A name without a slash belongs to
@@ -53,8 +55,8 @@ func isCounted(name corev1.ResourceName) bool {
 }
 
 // knownResource checks a name that may be any resource.
-func knownResource(path *field.Path, name corev1.ResourceName) field.ErrorList {
-	if errs := said(path, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
+func knownResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	if errs := check.Messages(name, path, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
 	}
 	if !strings.Contains(string(name), "/") && !isQuotaResource(name) && name != corev1.ResourceStorage {
@@ -64,8 +66,8 @@ func knownResource(path *field.Path, name corev1.ResourceName) field.ErrorList {
 }
 
 // containerResource checks a name that a container may ask for.
-func containerResource(path *field.Path, name corev1.ResourceName) field.ErrorList {
-	errs := knownResource(path, name)
+func containerResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	errs := knownResource(name, path)
 	switch {
 	case !strings.Contains(string(name), "/"):
 		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage && !isHugePages(name) {
@@ -78,8 +80,8 @@ func containerResource(path *field.Path, name corev1.ResourceName) field.ErrorLi
 }
 
 // quotaResource checks a name that a quota may bound.
-func quotaResource(path *field.Path, name corev1.ResourceName) field.ErrorList {
-	errs := knownResource(path, name)
+func quotaResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	errs := knownResource(name, path)
 	if !strings.Contains(string(name), "/") && !isQuotaResource(name) {
 		errs = append(errs, field.Invalid(path, name, "must be a standard resource for quota"))
 	}

@@ -56,7 +56,7 @@ func validateSecret(s, old *corev1.Secret) field.ErrorList {
 	}
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(s.Data)) {
-		errs = append(errs, said(data.Key(key), key, validation.IsConfigMapKey(key))...)
+		errs = append(errs, check.Messages(key, data.Key(key), validation.IsConfigMapKey(key))...)
 		size += len(s.Data[key])
 	}
 	if size > maxDataSize {

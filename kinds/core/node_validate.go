@@ -1,0 +1,246 @@
+package core
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"proa.dev/kinds/check"
+)
+
+// Two annotations from the time before taints; their contents are still checked.
+const (
+	taintsAnnotation    = "scheduler.alpha.kubernetes.io/taints"
+	avoidPodsAnnotation = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+)
+
+// featureName is a word in camel case that begins with a capital, and perhaps words after slashes.
+var featureName = regexp.MustCompile(`^[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*$`)
+
+func validateNode(n, old *corev1.Node) field.ErrorList {
+	meta := field.NewPath("metadata")
+	errs := nodeAnnotations(n.Annotations, meta.Child("annotations"))
+	errs = append(errs, validateTaints(n.Spec.Taints, meta.Child("taints"))...)
+	errs = append(errs, nodeAmounts(n)...)
+	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil && *swap.Capacity <= 0 {
+		errs = append(errs, field.Invalid(meta.Child("nodeSwapStatus", "capacity"), *swap.Capacity, "must be greater than zero"))
+	}
+	errs = append(errs, declaredFeatures(n.Status.DeclaredFeatures, field.NewPath("status", "declaredFeatures"))...)
+	errs = append(errs, podCIDRs(n.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs"))...)
+	if old == nil {
+		return errs
+	}
+	return unique(append(errs, validateNodeChange(n, old)...))
+}
+
+// unique drops errors that say the same twice: an update of a node is checked by the rules for a node and by
+// those for a change, which overlap.
+func unique(errs field.ErrorList) field.ErrorList {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(errs, func(e *field.Error) bool {
+		text := e.Error()
+		twice := seen[text]
+		seen[text] = true
+		return twice
+	})
+}
+
+// validateNodeChange checks an update of a node or of its status.
+func validateNodeChange(n, old *corev1.Node) field.ErrorList {
+	meta, spec, status := field.NewPath("metadata"), field.NewPath("spec"), field.NewPath("status")
+	errs := nodeAnnotations(n.Annotations, meta.Child("annotations"))
+	errs = append(errs, nodeAmounts(n)...)
+	errs = append(errs, declaredFeatures(n.Status.DeclaredFeatures, status.Child("declaredFeatures"))...)
+	for i, a := range n.Status.Addresses {
+		if slices.Contains(n.Status.Addresses[:i], a) {
+			errs = append(errs, field.Duplicate(status.Child("addresses").Index(i), shown{a}))
+		}
+	}
+	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(old.Spec.PodCIDRs, n.Spec.PodCIDRs) {
+		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
+	}
+	switch id := spec.Child("providerID"); {
+	case old.Spec.ProviderID == "" || old.Spec.ProviderID == n.Spec.ProviderID:
+	case n.Spec.ProviderID == "":
+		errs = append(errs, field.Invalid(id, nil, "field cannot be cleared once set"))
+	default:
+		errs = append(errs, field.Invalid(id, nil, "field cannot be modified once set"))
+	}
+	if n.Spec.ConfigSource != nil {
+		errs = append(errs, nodeConfig(n.Spec.ConfigSource, spec.Child("configSource"), false)...)
+	}
+	if c := n.Status.Config; c != nil {
+		config := status.Child("config")
+		for _, s := range []struct {
+			name   string
+			source *corev1.NodeConfigSource
+		}{{"assigned", c.Assigned}, {"active", c.Active}, {"lastKnownGood", c.LastKnownGood}} {
+			if s.source != nil {
+				errs = append(errs, nodeConfig(s.source, config.Child(s.name), true)...)
+			}
+		}
+	}
+	errs = append(errs, validateTaints(n.Spec.Taints, meta.Child("taints"))...)
+	if n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {
+		errs = append(errs, field.Forbidden(spec.Child("externalID"), "may not be updated"))
+	}
+	return errs
+}
+
+func nodeAmounts(n *corev1.Node) field.ErrorList {
+	var errs field.ErrorList
+	for _, part := range []struct {
+		name string
+		list corev1.ResourceList
+	}{{"capacity", n.Status.Capacity}, {"allocatable", n.Status.Allocatable}} {
+		for _, name := range slices.Sorted(maps.Keys(part.list)) {
+			errs = append(errs, amount(name, part.list[name], field.NewPath("status", part.name, string(name)))...)
+		}
+	}
+	return errs
+}
+
+func declaredFeatures(features []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, f := range features {
+		switch at := path.Index(i); {
+		case len(f) > validation.DNS1123SubdomainMaxLength:
+			errs = append(errs, field.Invalid(at, f, fmt.Sprintf("invalid feature name %q: must be no more than %d characters", f, validation.DNS1123SubdomainMaxLength)))
+		case !featureName.MatchString(f):
+			errs = append(errs, field.Invalid(at, f, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", f)))
+		}
+		if i+1 == len(features) {
+			break
+		}
+		switch next, at := features[i+1], path.Index(i+1); {
+		case f == next:
+			errs = append(errs, field.Duplicate(at, next))
+		case f > next:
+			errs = append(errs, field.Invalid(at, next, "list must be sorted alphabetically"))
+		}
+	}
+	return errs
+}
+
+func podCIDRs(cidrs []string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, cidr := range cidrs {
+		errs = append(errs, check.CIDR(cidr, path.Index(i), nil)...)
+	}
+	if len(cidrs) < 2 {
+		return errs
+	}
+	both, err := netutils.IsDualStackCIDRStrings(cidrs)
+	if err != nil {
+		errs = append(errs, field.InternalError(path, fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", err)))
+	}
+	if !both || len(cidrs) > 2 {
+		errs = append(errs, field.Invalid(path, cidrs, "may specify no more than one CIDR for each IP family"))
+	}
+	return errs
+}
+
+func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	type id struct {
+		key    string
+		effect corev1.TaintEffect
+	}
+	seen := map[id]bool{}
+	for i, t := range taints {
+		at := path.Index(i)
+		errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
+		if msgs := validation.IsValidLabelValue(t.Value); len(msgs) > 0 {
+			errs = append(errs, field.Invalid(at.Child("value"), t.Value, strings.Join(msgs, ";")))
+		}
+		errs = append(errs, oneOfOrRequired(t.Effect, at.Child("effect"), corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)...)
+		if seen[id{t.Key, t.Effect}] {
+			twice := field.Duplicate(at, shown{t})
+			twice.Detail = "taints must be unique by key and effect pair"
+			errs = append(errs, twice)
+		}
+		seen[id{t.Key, t.Effect}] = true
+	}
+	return errs
+}
+
+func nodeAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if text := annotations[taintsAnnotation]; text != "" {
+		var taints []corev1.Taint
+		if err := json.Unmarshal([]byte(text), &taints); err != nil {
+			errs = append(errs, field.Invalid(path, taintsAnnotation, err.Error()))
+		} else {
+			errs = append(errs, validateTaints(taints, path.Child(taintsAnnotation))...)
+		}
+	}
+	if text := annotations[avoidPodsAnnotation]; text != "" {
+		errs = append(errs, avoidPods(text, path)...)
+	}
+	return errs
+}
+
+// avoidPods checks the controllers whose pods a node would rather not run.
+func avoidPods(text string, path *field.Path) field.ErrorList {
+	var avoids corev1.AvoidPods
+	if err := json.Unmarshal([]byte(text), &avoids); err != nil {
+		return field.ErrorList{field.Invalid(path.Child("AvoidPods"), avoidPodsAnnotation, err.Error())}
+	}
+	var errs field.ErrorList
+	for i, avoid := range avoids.PreferAvoidPods {
+		at := path.Child(avoidPodsAnnotation).Index(i)
+		controller := avoid.PodSignature.PodController
+		if controller == nil {
+			errs = append(errs, field.Required(at.Child("PodSignature"), ""))
+			continue
+		}
+		if !value(controller.Controller) {
+			errs = append(errs, field.Invalid(at.Child("PodSignature", "PodController", "Controller"), false, "must point to a controller"))
+		}
+	}
+	return errs
+}
+
+// nodeConfig checks a source of kubelet configuration; in a status it names one revision of it.
+func nodeConfig(s *corev1.NodeConfigSource, path *field.Path, status bool) field.ErrorList {
+	if s.ConfigMap == nil {
+		return field.ErrorList{field.Invalid(path, shown{s}, "exactly one reference subfield must be non-nil")}
+	}
+	var errs field.ErrorList
+	c, at := s.ConfigMap, path.Child("configMap")
+	if status {
+		errs = append(errs, needed(at, "uid", string(c.UID), "resourceVersion", c.ResourceVersion)...)
+	} else {
+		if c.UID != "" {
+			errs = append(errs, field.Forbidden(at.Child("uid"), "uid must not be set in spec"))
+		}
+		if c.ResourceVersion != "" {
+			errs = append(errs, field.Forbidden(at.Child("resourceVersion"), "resourceVersion must not be set in spec"))
+		}
+	}
+	for _, f := range []struct {
+		name, value string
+		check       func(string) []string
+	}{
+		{"namespace", c.Namespace, func(s string) []string { return apivalidation.ValidateNamespaceName(s, false) }},
+		{"name", c.Name, validation.IsDNS1123Subdomain},
+		{"kubeletConfigKey", c.KubeletConfigKey, validation.IsConfigMapKey},
+	} {
+		if f.value == "" {
+			errs = append(errs, field.Required(at.Child(f.name), ""))
+		} else {
+			errs = append(errs, check.Messages(f.value, at.Child(f.name), f.check(f.value))...)
+		}
+	}
+	return errs
+}
