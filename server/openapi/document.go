@@ -4,18 +4,22 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 )
 
 // Service puts documents together and serves them. It is safe for concurrent use.
 type Service struct {
 	options Options
 	media   media
-	cache   cache
+	seed    func() []byte
+	kept    kept
 }
 
 // New returns a service. It does no work until it is asked for a document.
 func New(o Options) *Service {
-	return &Service{options: o, media: newMedia(o.CBOR)}
+	s := &Service{options: o, media: newMedia(o.CBOR), kept: kept{docs: map[string]*doc{}}}
+	s.seed = sync.OnceValue(s.digest)
+	return s
 }
 
 // groups returns the groups beside the built-in ones.
@@ -144,5 +148,3 @@ func (s *Service) v2JSON() ([]byte, error) {
 	}
 	return v2(defs, routes, s.options.Version)
 }
-
-type cache struct{}

@@ -1,0 +1,195 @@
+package openapi
+
+import (
+	"bytes"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/munnerz/goautoneg"
+)
+
+// format is one way to write a document.
+type format struct {
+	accept []string // media types that ask for it
+	media  string   // media type that the answer names
+	encode body     // nil for JSON
+}
+
+func formats(version string, encode body) []format {
+	name := "application/com.github.proto-openapi.spec." + version
+	return []format{
+		{accept: []string{"application/json"}, media: "application/json"},
+		{accept: []string{name + "@v1.0+protobuf", name + ".v1.0+protobuf"}, media: name + ".v1.0+protobuf", encode: encode},
+	}
+}
+
+// Handler serves /openapi/v2, /openapi/v3 and everything below.
+func (s *Service) Handler(log *slog.Logger) http.Handler {
+	v2, v3 := formats("v2", protoV2()), formats("v3", protoV3())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		var err error
+		path := strings.TrimSuffix(r.URL.Path, "/")
+		name, isV3 := strings.CutPrefix(path, "/openapi/v3/")
+		switch {
+		case path == "/openapi/v2":
+			err = s.serveV2(w, r, v2)
+		case path == "/openapi/v3":
+			err = s.serveIndex(w, r)
+		case isV3:
+			err = s.serveV3(w, r, name, v3)
+		default:
+			http.NotFound(w, r)
+		}
+		if err != nil {
+			log.Error("openapi document", "path", r.URL.Path, "err", err)
+			http.Error(w, "the document could not be made", http.StatusServiceUnavailable)
+		}
+	})
+}
+
+// tags returns the tag of every v3 document by its name.
+func (s *Service) tags() map[string]string {
+	groups := s.groups()
+	tags := map[string]string{}
+	for name := range s.root(groups) {
+		tags[name] = s.etag(name)
+	}
+	for name, gv := range s.groupVersions(groups) {
+		if gv.extra != nil {
+			tags[name] = s.etag(name, gv.extra.Tag)
+			continue
+		}
+		tags[name] = s.etag(name, gv.resources)
+	}
+	return tags
+}
+
+func documentURL(name, etag string) string {
+	u := url.URL{Path: "/openapi/v3/" + name, RawQuery: url.Values{"hash": {etag}}.Encode()}
+	return u.String()
+}
+
+func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request) error {
+	tags := s.tags()
+	paths := object{}
+	for name, etag := range tags {
+		paths[name] = object{"serverRelativeURL": documentURL(name, etag)}
+	}
+	raw, err := encode(object{"paths": paths})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Etag", strconv.Quote(s.etag("index", tags)))
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(raw))
+	return nil
+}
+
+func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, name string, formats []format) error {
+	etag, ok := s.tags()[name]
+	if !ok {
+		http.NotFound(w, r)
+		return nil
+	}
+	if hash := r.URL.Query().Get("hash"); hash != "" {
+		if hash != etag {
+			w.Header().Add("Vary", "Accept")
+			http.Redirect(w, r, documentURL(name, etag), http.StatusMovedPermanently)
+			return nil
+		}
+		// A name with its hash stands for one content for ever.
+		w.Header().Set("Cache-Control", "public, immutable")
+		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).Format(time.RFC1123))
+	}
+	return s.serve(w, r, "v3/"+name, etag, formats, func() ([]byte, error) { return s.v3JSON(name) })
+}
+
+func (s *Service) serveV2(w http.ResponseWriter, r *http.Request, formats []format) error {
+	tags := s.tags()
+	names := slices.Sorted(maps.Keys(tags))
+	parts := make([]any, 0, len(names))
+	for _, n := range names {
+		parts = append(parts, tags[n])
+	}
+	return s.serve(w, r, "v2", s.etag("v2", parts...), formats, s.v2JSON)
+}
+
+// serve answers with the document in the first format that the client accepts, compressed if it accepts
+// that.
+func (s *Service) serve(w http.ResponseWriter, r *http.Request, key, etag string, formats []format, build func() ([]byte, error)) error {
+	w.Header().Add("Vary", "Accept")
+	w.Header().Add("Vary", "Accept-Encoding")
+	f := negotiate(r.Header.Get("Accept"), formats)
+	if f == nil {
+		w.WriteHeader(http.StatusNotAcceptable)
+		return nil
+	}
+	w.Header().Set("Etag", strconv.Quote(etag))
+	if strings.Contains(r.Header.Get("If-None-Match"), etag) {
+		w.WriteHeader(http.StatusNotModified) // Known before the document is made.
+		return nil
+	}
+	packed, err := s.kept.get(key+" "+f.media, etag, func() ([]byte, error) {
+		raw, err := build()
+		if err != nil || f.encode == nil {
+			return raw, err
+		}
+		return toProto(raw, f.encode)
+	})
+	if err != nil {
+		w.Header().Del("Etag")
+		return err
+	}
+	content := packed
+	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
+		w.Header().Set("Content-Encoding", "gzip")
+	} else if content, err = unpack(packed); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", f.media)
+	w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	return nil
+}
+
+// negotiate returns the format for an Accept header, or nil.
+func negotiate(accept string, formats []format) *format {
+	if accept == "" {
+		accept = "*/*"
+	}
+	for _, clause := range goautoneg.ParseAccept(accept) {
+		for i := range formats {
+			for _, have := range formats[i].accept {
+				typ, sub, _ := strings.Cut(have, "/")
+				if (clause.Type == typ || clause.Type == "*") && (clause.SubType == sub || clause.SubType == "*") {
+					return &formats[i]
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// acceptsGzip says whether an Accept-Encoding header allows gzip.
+func acceptsGzip(header string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		name, weight, _ := strings.Cut(part, ";")
+		if strings.TrimSpace(name) == "gzip" {
+			q, _ := strings.CutPrefix(strings.TrimSpace(weight), "q=")
+			v, err := strconv.ParseFloat(q, 64)
+			return err != nil || v > 0
+		}
+	}
+	return false
+}

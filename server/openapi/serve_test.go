@@ -1,0 +1,151 @@
+package openapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	"google.golang.org/protobuf/proto"
+)
+
+var configMaps = Resource{
+	Version: "v1", Kind: "ConfigMap", Plural: "configmaps", Singular: "configmap", Namespaced: true,
+	Verbs: []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"},
+}
+
+func ask(t *testing.T, h http.Handler, path string, header ...string) *http.Response {
+	t.Helper()
+	r := httptest.NewRequest("GET", path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func content(t *testing.T, r *http.Response) []byte {
+	t.Helper()
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func index(t *testing.T, h http.Handler) map[string]string {
+	t.Helper()
+	var list struct {
+		Paths map[string]struct{ ServerRelativeURL string }
+	}
+	if err := json.Unmarshal(content(t, ask(t, h, "/openapi/v3")), &list); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for name, p := range list.Paths {
+		out[name] = p.ServerRelativeURL
+	}
+	return out
+}
+
+func TestServe(t *testing.T) {
+	s := New(Options{Resources: []Resource{configMaps}, Version: "v1.37.1"})
+	h := s.Handler(slog.New(slog.DiscardHandler))
+	url := index(t, h)["api/v1"]
+	if !strings.HasPrefix(url, "/openapi/v3/api/v1?hash=") {
+		t.Fatalf("index says %q", url)
+	}
+	if len(s.kept.docs) != 0 {
+		t.Error("the index must not make documents")
+	}
+	r := ask(t, h, url)
+	raw := content(t, r)
+	if r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/json" || r.Header.Get("Cache-Control") != "public, immutable" {
+		t.Errorf("%d %v", r.StatusCode, r.Header)
+	}
+	if !bytes.Contains(raw, []byte(`"listCoreV1NamespacedConfigMap"`)) || !json.Valid(raw) {
+		t.Errorf("document: %.200s", raw)
+	}
+	etag := r.Header.Get("Etag")
+	if r := ask(t, h, "/openapi/v3/api/v1", "If-None-Match", etag); r.StatusCode != 304 {
+		t.Errorf("a known tag: %d", r.StatusCode)
+	}
+	if r := ask(t, h, "/openapi/v3/api/v1?hash=OLD"); r.StatusCode != 301 || r.Header.Get("Location") != url {
+		t.Errorf("an old hash: %d %s", r.StatusCode, r.Header.Get("Location"))
+	}
+	if r := ask(t, h, "/openapi/v3/apis/none/v1"); r.StatusCode != 404 {
+		t.Errorf("an unknown group: %d", r.StatusCode)
+	}
+	if r := ask(t, h, "/openapi/v2", "Accept", "text/html"); r.StatusCode != 406 {
+		t.Errorf("an unknown format: %d", r.StatusCode)
+	}
+	r = ask(t, h, "/openapi/v3/api/v1", "Accept-Encoding", "gzip")
+	z, err := gzip.NewReader(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unpacked, err := io.ReadAll(z)
+	if err != nil || !bytes.Equal(unpacked, raw) {
+		t.Errorf("the compressed document differs (%v)", err)
+	}
+}
+
+func TestServeProtobuf(t *testing.T) {
+	h := New(Options{Resources: []Resource{configMaps}}).Handler(slog.New(slog.DiscardHandler))
+	r := ask(t, h, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+	if got := r.Header.Get("Content-Type"); got != "application/com.github.proto-openapi.spec.v2.v1.0+protobuf" {
+		t.Errorf("content type %q", got)
+	}
+	doc := &openapi_v2.Document{}
+	if err := proto.Unmarshal(content(t, r), doc); err != nil || doc.GetSwagger() != "2.0" {
+		t.Errorf("document: %v, %v", err, doc.GetSwagger())
+	}
+	for _, accept := range []string{"application/com.github.proto-openapi.spec.v3@v1.0+protobuf", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"} {
+		if r := ask(t, h, "/openapi/v3/version", "Accept", accept); r.Header.Get("Content-Type") != "application/com.github.proto-openapi.spec.v3.v1.0+protobuf" {
+			t.Errorf("%s: %v", accept, r.Header)
+		}
+	}
+}
+
+func TestCustomGroups(t *testing.T) {
+	cron := Resource{Group: "stable.example.com", Version: "v1", Kind: "CronTab", Plural: "crontabs", Namespaced: true, Custom: true,
+		Verbs: []string{"create", "get", "list", "patch"}, Subresources: []Sub{
+			{Name: "scale", Group: "autoscaling", Version: "v1", Kind: "Scale", Verbs: []string{"get"}},
+			{Name: "status", Kind: "CronTab", Verbs: []string{"get"}},
+		}}
+	group := Group{Group: "stable.example.com", Version: "v1", Tag: "1", Resources: []Resource{cron}, Schemas: map[string]json.RawMessage{
+		"com.example.stable.v1.CronTab":     json.RawMessage(`{"type":"object","properties":{"spec":{"type":"object","nullable":true}}}`),
+		"com.example.stable.v1.CronTabList": json.RawMessage(`{"type":"object","properties":{"items":{"type":"array","items":{"$ref":"#/components/schemas/com.example.stable.v1.CronTab"}}}}`),
+	}}
+	other := Group{Group: "metrics.k8s.io", Version: "v1beta1", Tag: "a", Document: func() ([]byte, error) { return []byte(`{"openapi":"3.0.0"}`), nil }}
+	groups := []Group{group, other}
+	h := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return groups }}).Handler(slog.New(slog.DiscardHandler))
+
+	before := index(t, h)["apis/stable.example.com/v1"]
+	raw := content(t, ask(t, h, before))
+	for _, want := range []string{`"listStableExampleComV1NamespacedCronTab"`, `"com.example.stable.v1.CronTab"`, `"io.k8s.api.autoscaling.v1.Scale"`} {
+		if !bytes.Contains(raw, []byte(want)) {
+			t.Errorf("v3 lacks %s", want)
+		}
+	}
+	if bytes.Contains(raw, []byte("strategic-merge-patch")) {
+		t.Error("a custom resource has no strategic merge patch")
+	}
+	if raw := content(t, ask(t, h, "/openapi/v2")); !bytes.Contains(raw, []byte(`"#/definitions/com.example.stable.v1.CronTab"`)) {
+		t.Error("v2 lacks the custom resource")
+	}
+	if raw := content(t, ask(t, h, "/openapi/v3/apis/metrics.k8s.io/v1beta1")); string(raw) != `{"openapi":"3.0.0"}` {
+		t.Errorf("another server's document: %s", raw)
+	}
+	groups[0].Tag = "2"
+	if index(t, h)["apis/stable.example.com/v1"] == before {
+		t.Error("a changed group must have another hash")
+	}
+}
