@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // DefaultPodTemplate fills in what a pod template leaves out.
@@ -221,6 +222,22 @@ func statusesOf(s *corev1.PodStatus) iter.Seq2[string, *corev1.ContainerStatus] 
 					return
 				}
 			}
+		}
+	}
+}
+
+// containerPaths yields every container of a pod with its place below the spec's.
+func containerPaths(s *corev1.PodSpec, spec *field.Path) iter.Seq2[*corev1.Container, *field.Path] {
+	return func(yield func(*corev1.Container, *field.Path) bool) {
+		list, i := "", 0
+		for name, c := range containersOf(s) {
+			if name != list {
+				list, i = name, 0
+			}
+			if !yield(c, spec.Child(list).Index(i)) {
+				return
+			}
+			i++
 		}
 	}
 }

@@ -6,18 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func validatePodAnnotations(annotations map[string]string, s *corev1.PodSpec, path *field.Path, allow PodAllowances) field.ErrorList {
-	return nil
-}
-func validatePodSpec(s *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path, allow PodAllowances) field.ErrorList {
-	return nil
-}
-func validateSeccompAnnotations(meta *metav1.ObjectMeta, s *corev1.PodSpec, path *field.Path) field.ErrorList {
-	return nil
-}
-func validateAppArmorAnnotations(meta *metav1.ObjectMeta, s *corev1.PodSpec, path *field.Path) field.ErrorList {
-	return nil
-}
 func podWarnings(path *field.Path, s *corev1.PodSpec, meta *metav1.ObjectMeta, oldSpec *corev1.PodSpec, oldMeta *metav1.ObjectMeta) []string {
 	return nil
 }

@@ -1,0 +1,127 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// mounts checks where a container wants its volumes. Some errors name the list and not the element; they
+// always have.
+func (s *surroundings) mounts(c *corev1.Container, list *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	paths := map[string]bool{}
+	devices, devicePaths := map[string]bool{}, map[string]bool{}
+	for _, d := range c.VolumeDevices {
+		devices[d.Name], devicePaths[d.DevicePath] = true, true
+	}
+	for i := range c.VolumeMounts {
+		m, at := &c.VolumeMounts[i], list.Index(i)
+		errs = append(errs, required(m.Name, at.Child("name"))...)
+		if s.volumes[m.Name] == nil {
+			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
+		}
+		errs = append(errs, required(m.MountPath, at.Child("mountPath"))...)
+		if paths[m.MountPath] {
+			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
+		}
+		paths[m.MountPath] = true
+		if devices[m.Name] {
+			errs = append(errs, field.Invalid(at.Child("name"), m.Name, "must not already exist in volumeDevices"))
+		}
+		if devicePaths[m.MountPath] {
+			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices"))
+		}
+		errs = append(errs, descendingPath(m.SubPath, list.Child("subPath"))...)
+		if m.SubPath != "" && m.SubPathExpr != "" {
+			errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+		}
+		errs = append(errs, descendingPath(m.SubPathExpr, list.Child("subPathExpr"))...)
+		errs = append(errs, validatePropagation(m, c, list.Child("mountPropagation"))...)
+		errs = append(errs, validateRecursiveReadOnly(m, list.Child("recursiveReadOnly"))...)
+		errs = append(errs, s.bindOptions(m, at.Child("bindMountOptions"))...)
+	}
+	return errs
+}
+
+func validatePropagation(m *corev1.VolumeMount, c *corev1.Container, at *field.Path) field.ErrorList {
+	errs := oneOfIfSet(m.MountPropagation, at, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+	privileged := c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged)
+	if p := m.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional && !privileged {
+		errs = append(errs, field.Forbidden(at, "Bidirectional mount propagation is available only to privileged containers"))
+	}
+	return errs
+}
+
+func validateRecursiveReadOnly(m *corev1.VolumeMount, at *field.Path) field.ErrorList {
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
+		return nil
+	}
+	errs := oneOf(*m.RecursiveReadOnly, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)
+	if len(errs) > 0 {
+		return errs
+	}
+	if !m.ReadOnly {
+		errs = append(errs, field.Forbidden(at, "may only be specified when readOnly is true"))
+	}
+	if p := m.MountPropagation; p != nil && *p != corev1.MountPropagationNone {
+		errs = append(errs, field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
+	}
+	return errs
+}
+
+func (s *surroundings) bindOptions(m *corev1.VolumeMount, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, option := range m.BindMountOptions {
+		errs = append(errs, oneOf(option, at.Index(i), "nodev", "noexec", "nosuid")...)
+		if seen[option] {
+			errs = append(errs, field.Duplicate(at.Index(i), option))
+		}
+		seen[option] = true
+	}
+	if v := s.volumes[m.Name]; len(m.BindMountOptions) > 0 && v != nil && v.Image != nil {
+		errs = append(errs, field.Invalid(at, m.BindMountOptions, "bindMountOptions may not be used with image volumes"))
+	}
+	return errs
+}
+
+// devices checks the volumes a container wants as block devices.
+func (s *surroundings) devices(c *corev1.Container, list *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names, paths := map[string]bool{}, map[string]bool{}
+	mounts, mountPaths := map[string]bool{}, map[string]bool{}
+	for _, m := range c.VolumeMounts {
+		mounts[m.Name], mountPaths[m.MountPath] = true, true
+	}
+	for i, d := range c.VolumeDevices {
+		name, path := list.Index(i).Child("name"), list.Index(i).Child("devicePath")
+		errs = append(errs, required(d.Name, name)...)
+		if names[d.Name] {
+			errs = append(errs, field.Invalid(name, d.Name, "must be unique"))
+		}
+		if v := s.volumes[d.Name]; v == nil {
+			errs = append(errs, field.NotFound(name, d.Name))
+		} else if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
+			errs = append(errs, field.Invalid(name, d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
+		}
+		errs = append(errs, required(d.DevicePath, path)...)
+		if paths[d.DevicePath] {
+			errs = append(errs, field.Invalid(path, d.DevicePath, "must be unique"))
+		}
+		if len(noBacksteps(d.DevicePath, path)) > 0 {
+			errs = append(errs, field.Invalid(path, d.DevicePath, "can not contain backsteps ('..')"))
+		} else {
+			paths[d.DevicePath] = true
+		}
+		if mounts[d.Name] {
+			errs = append(errs, field.Invalid(name, d.Name, "must not already exist in volumeMounts"))
+		}
+		if mountPaths[d.DevicePath] {
+			errs = append(errs, field.Invalid(path, d.DevicePath, "must not already exist as a path in volumeMounts"))
+		}
+		if d.Name != "" {
+			names[d.Name] = true
+		}
+	}
+	return errs
+}
