@@ -1,12 +1,16 @@
 package apps
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
 )
 
@@ -32,4 +36,27 @@ func controllerOf(r *appsv1.ControllerRevision) any {
 	}
 	gk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
 	return strings.ToLower(gk.String()) + "/" + ref.Name
+}
+
+func validateControllerRevision(r, old *appsv1.ControllerRevision) field.ErrorList {
+	errs := check.NonNegative(r.Revision, field.NewPath("revision"))
+	data := field.NewPath("data")
+	if old != nil {
+		return append(errs, check.Immutable(r.Data, old.Data, data)...)
+	}
+	if r.Data.Raw == nil {
+		return append(errs, field.Required(data, "data is mandatory"))
+	}
+	var value any
+	if err := json.Unmarshal(r.Data.Raw, &value); err != nil {
+		return append(errs, field.Invalid(data, "<value omitted>", fmt.Sprintf("error parsing data: %v", err)))
+	}
+	switch value.(type) {
+	case nil:
+		errs = append(errs, field.Required(data, "data is mandatory"))
+	case map[string]any:
+	default:
+		errs = append(errs, field.Required(data, "data must be a valid JSON object"))
+	}
+	return errs
 }

@@ -1,12 +1,18 @@
 package apps
 
 import (
+	"strconv"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"proa.dev/kinds/check"
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
 )
@@ -63,4 +69,101 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 		fill(&update.RollingUpdate.MaxSurge, intstr.FromInt32(0))
 	}
 	fill(&d.Spec.RevisionHistoryLimit, 10)
+}
+
+// prepareDaemonSet keeps the number of the template, which only an annotation shows: a change of the
+// template counts it up, and nothing else changes it.
+func prepareDaemonSet(d, old *appsv1.DaemonSet) {
+	core.DropDisabledTemplateFields(&d.Spec.Template, templateOf(old, func(o *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &o.Spec.Template }))
+	number := max(templateNumber(d), 1)
+	if old != nil {
+		number = templateNumber(old)
+		if !equality.Semantic.DeepEqual(old.Spec.Template, d.Spec.Template) {
+			number++
+		}
+	}
+	if d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(number, 10)
+}
+
+func templateNumber(d *appsv1.DaemonSet) int64 {
+	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func warnDaemonSet(d, old *appsv1.DaemonSet) []string {
+	if old != nil && templateNumber(d) == templateNumber(old) {
+		return nil
+	}
+	template := templateOf(old, func(o *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &o.Spec.Template })
+	return core.PodTemplateWarnings(field.NewPath("spec", "template"), &d.Spec.Template, template)
+}
+
+func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
+	s, path := &d.Spec, field.NewPath("spec")
+	var errs field.ErrorList
+	var was *corev1.PodTemplateSpec
+	var tolerant metavalidation.LabelSelectorValidationOptions
+	if old != nil {
+		was = &old.Spec.Template
+		tolerant.AllowInvalidLabelValueInSelector = metavalidation.LabelSelectorHasInvalidLabelValue(old.Spec.Selector)
+		errs = append(errs, check.Immutable(s.Selector, old.Spec.Selector, path.Child("selector"))...)
+	}
+	errs = append(errs, metavalidation.ValidateLabelSelector(s.Selector, tolerant, path.Child("selector"))...)
+	template := path.Child("template")
+	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
+		errs = append(errs, field.Invalid(template.Child("metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
+	}
+	if isEmpty(s.Selector) {
+		errs = append(errs, field.Invalid(path.Child("selector"), s.Selector, "empty selector is invalid for daemonset"))
+	}
+	errs = append(errs, core.ValidatePodTemplateSpec(&s.Template, template, core.AllowTemplate(was))...)
+	errs = append(errs, alwaysRuns(&s.Template.Spec, template.Child("spec"), "DaemonSet")...)
+	errs = append(errs, check.NonNegative(int64(s.MinReadySeconds), path.Child("minReadySeconds"))...)
+	errs = append(errs, check.NonNegative(templateNumber(d), path.Child("templateGeneration"))...)
+	errs = append(errs, validateDaemonSetUpdate(&s.UpdateStrategy, path.Child("updateStrategy"))...)
+	return append(errs, check.NonNegativePtr(s.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
+}
+
+func validateDaemonSetUpdate(s *appsv1.DaemonSetUpdateStrategy, path *field.Path) field.ErrorList {
+	switch s.Type {
+	case appsv1.OnDeleteDaemonSetStrategyType:
+		return nil
+	case appsv1.RollingUpdateDaemonSetStrategyType:
+	default:
+		return field.ErrorList{field.NotSupported(path, s,
+			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType})}
+	}
+	unavailable, surge := *s.RollingUpdate.MaxUnavailable, *s.RollingUpdate.MaxSurge
+	unavailablePath, surgePath := path.Child("rollingUpdate", "maxUnavailable"), path.Child("rollingUpdate", "maxSurge")
+	errs := check.IntOrPercent(unavailable, unavailablePath)
+	errs = append(errs, check.IntOrPercent(surge, surgePath)...)
+	errs = append(errs, check.AtMost100Percent(unavailable, unavailablePath)...)
+	errs = append(errs, check.AtMost100Percent(surge, surgePath)...)
+	switch {
+	case amount(unavailable) != 0 && amount(surge) != 0:
+		errs = append(errs, field.Invalid(surgePath, surge, "may not be set when maxUnavailable is non-zero"))
+	case amount(unavailable) == 0 && amount(surge) == 0:
+		errs = append(errs, field.Required(unavailablePath, "cannot be 0 when maxSurge is 0"))
+	}
+	return errs
+}
+
+func validateDaemonSetStatus(d, old *appsv1.DaemonSet) field.ErrorList {
+	s, path := &d.Status, field.NewPath("status")
+	errs := nonNegatives(path, []number{
+		{"currentNumberScheduled", s.CurrentNumberScheduled}, {"numberMisscheduled", s.NumberMisscheduled},
+		{"desiredNumberScheduled", s.DesiredNumberScheduled}, {"numberReady", s.NumberReady},
+	})
+	errs = append(errs, check.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs = append(errs, nonNegatives(path, []number{
+		{"updatedNumberScheduled", s.UpdatedNumberScheduled}, {"numberAvailable", s.NumberAvailable}, {"numberUnavailable", s.NumberUnavailable},
+	})...)
+	errs = append(errs, check.NonNegativePtr(s.CollisionCount, path.Child("collisionCount"))...)
+	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }

@@ -2,13 +2,16 @@ package apps
 
 import (
 	"fmt"
+	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"proa.dev/kinds/check"
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
 )
@@ -79,4 +82,84 @@ func defaultDeployment(d *appsv1.Deployment) {
 	}
 	fill(&s.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
 	fill(&s.RollingUpdate.MaxSurge, intstr.FromString("25%"))
+}
+
+func prepareDeployment(d, old *appsv1.Deployment) {
+	core.DropDisabledTemplateFields(&d.Spec.Template, templateOf(old, func(o *appsv1.Deployment) *corev1.PodTemplateSpec { return &o.Spec.Template }))
+	if d.Annotations[appsv1.DeprecatedRollbackTo] == "" {
+		delete(d.Annotations, appsv1.DeprecatedRollbackTo)
+	}
+}
+
+func warnDeployment(d, old *appsv1.Deployment) []string {
+	var warnings []string
+	if old == nil {
+		warnings = warnName(d.Name)
+	} else if d.Generation == old.Generation {
+		return nil
+	}
+	template := templateOf(old, func(o *appsv1.Deployment) *corev1.PodTemplateSpec { return &o.Spec.Template })
+	return append(warnings, core.PodTemplateWarnings(field.NewPath("spec", "template"), &d.Spec.Template, template)...)
+}
+
+func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
+	s, path := &d.Spec, field.NewPath("spec")
+	var was *corev1.PodTemplateSpec
+	if old != nil {
+		was = &old.Spec.Template
+	}
+	errs := check.NonNegative(int64(count(s.Replicas)), path.Child("replicas"))
+	errs = append(errs, validateSelected(s.Selector, &s.Template, was, path)...)
+	errs = append(errs, validateStrategy(&s.Strategy, path.Child("strategy"))...)
+	errs = append(errs, check.NonNegative(int64(s.MinReadySeconds), path.Child("minReadySeconds"))...)
+	errs = append(errs, check.NonNegativePtr(s.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
+	if revision, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedRollbackTo], 10, 64); err == nil {
+		errs = append(errs, check.NonNegative(revision, path.Child("rollback", "version"))...)
+	}
+	if p := s.ProgressDeadlineSeconds; p != nil {
+		errs = append(errs, check.NonNegative(int64(*p), path.Child("progressDeadlineSeconds"))...)
+		if *p <= s.MinReadySeconds {
+			errs = append(errs, field.Invalid(path.Child("progressDeadlineSeconds"), *p, "must be greater than minReadySeconds"))
+		}
+	}
+	if old != nil {
+		errs = append(errs, check.Immutable(s.Selector, old.Spec.Selector, path.Child("selector"))...)
+	}
+	return errs
+}
+
+func validateStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
+	rolling := path.Child("rollingUpdate")
+	switch {
+	case s.Type == appsv1.RecreateDeploymentStrategyType && s.RollingUpdate != nil:
+		return field.ErrorList{field.Forbidden(rolling, "may not be specified when strategy `type` is 'Recreate'")}
+	case s.Type == appsv1.RecreateDeploymentStrategyType:
+		return nil
+	case s.Type != appsv1.RollingUpdateDeploymentStrategyType:
+		return field.ErrorList{field.NotSupported(path, s,
+			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
+	}
+	unavailable, surge := s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge
+	errs := check.IntOrPercent(*unavailable, rolling.Child("maxUnavailable"))
+	errs = append(errs, check.IntOrPercent(*surge, rolling.Child("maxSurge"))...)
+	if amount(*unavailable) == 0 && amount(*surge) == 0 {
+		errs = append(errs, field.Invalid(rolling.Child("maxUnavailable"), *unavailable, "may not be 0 when `maxSurge` is 0"))
+	}
+	return append(errs, check.AtMost100Percent(*unavailable, rolling.Child("maxUnavailable"))...)
+}
+
+func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
+	s, path := &d.Status, field.NewPath("status")
+	errs := check.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))
+	errs = append(errs, nonNegatives(path, []number{
+		{"replicas", s.Replicas}, {"updatedReplicas", s.UpdatedReplicas}, {"readyReplicas", s.ReadyReplicas},
+		{"availableReplicas", s.AvailableReplicas}, {"unavailableReplicas", s.UnavailableReplicas},
+	})...)
+	errs = append(errs, check.NonNegativePtr(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
+	errs = append(errs, check.NonNegativePtr(s.CollisionCount, path.Child("collisionCount"))...)
+	errs = append(errs, atMost(path, s.Replicas, "cannot be greater than status.replicas", []number{
+		{"updatedReplicas", s.UpdatedReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas},
+	})...)
+	errs = append(errs, atMost(path, s.ReadyReplicas, "cannot be greater than readyReplicas", []number{{"availableReplicas", s.AvailableReplicas}})...)
+	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }

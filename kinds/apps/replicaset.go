@@ -6,7 +6,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"proa.dev/kinds/check"
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
 )
@@ -51,4 +53,48 @@ func ReplicaSets() *kind.Def {
 
 func replicaSetContainers(r *appsv1.ReplicaSet) []corev1.Container {
 	return r.Spec.Template.Spec.Containers
+}
+
+func prepareReplicaSet(r, old *appsv1.ReplicaSet) {
+	core.DropDisabledTemplateFields(&r.Spec.Template, templateOf(old, func(o *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &o.Spec.Template }))
+}
+
+func warnReplicaSet(r, old *appsv1.ReplicaSet) []string {
+	var warnings []string
+	if old == nil {
+		warnings = warnName(r.Name)
+	} else if r.Generation == old.Generation {
+		return nil
+	}
+	template := templateOf(old, func(o *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &o.Spec.Template })
+	return append(warnings, core.PodTemplateWarnings(field.NewPath("spec", "template"), &r.Spec.Template, template)...)
+}
+
+func validateReplicaSet(r, old *appsv1.ReplicaSet) field.ErrorList {
+	s, path := &r.Spec, field.NewPath("spec")
+	var was *corev1.PodTemplateSpec
+	if old != nil {
+		was = &old.Spec.Template
+	}
+	errs := check.NonNegative(int64(count(s.Replicas)), path.Child("replicas"))
+	errs = append(errs, check.NonNegative(int64(s.MinReadySeconds), path.Child("minReadySeconds"))...)
+	errs = append(errs, validateSelected(s.Selector, &s.Template, was, path)...)
+	if old != nil {
+		errs = append(errs, check.Immutable(s.Selector, old.Spec.Selector, path.Child("selector"))...)
+	}
+	return errs
+}
+
+func validateReplicaSetStatus(r, _ *appsv1.ReplicaSet) field.ErrorList {
+	s, path := &r.Status, field.NewPath("status")
+	errs := nonNegatives(path, []number{
+		{"replicas", s.Replicas}, {"fullyLabeledReplicas", s.FullyLabeledReplicas},
+		{"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas},
+	})
+	errs = append(errs, check.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs = append(errs, check.NonNegativePtr(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
+	errs = append(errs, atMost(path, s.Replicas, "cannot be greater than status.replicas", []number{
+		{"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas},
+	})...)
+	return append(errs, atMost(path, s.ReadyReplicas, "cannot be greater than readyReplicas", []number{{"availableReplicas", s.AvailableReplicas}})...)
 }

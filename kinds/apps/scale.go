@@ -32,17 +32,3 @@ func scale[T any, P interface {
 		},
 	})
 }
-
-// fill sets what is absent.
-func fill[V any](field **V, value V) {
-	if *field == nil {
-		*field = &value
-	}
-}
-
-func count(n *int32) int32 {
-	if n == nil {
-		return 0
-	}
-	return *n
-}

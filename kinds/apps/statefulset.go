@@ -5,6 +5,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"proa.dev/kinds/core"
@@ -16,7 +17,7 @@ func StatefulSets() *kind.Def {
 	return kind.Define(kind.Resource[appsv1.StatefulSet]{
 		Group: "apps", Version: "v1", Kind: "StatefulSet", Plural: "statefulsets",
 		Short: []string{"sts"}, Categories: []string{"all"},
-		Name:       nameStatefulSet,
+		Name:       validation.NameIsDNSLabel,
 		Spec:       func(s *appsv1.StatefulSet) any { return &s.Spec },
 		Status:     func(s *appsv1.StatefulSet) any { return &s.Status },
 		Generation: true,
@@ -48,7 +49,11 @@ func statefulSetContainers(s *appsv1.StatefulSet) []corev1.Container {
 
 func defaultStatefulSet(s *appsv1.StatefulSet) {
 	core.DefaultPodTemplate(&s.Spec.Template)
-	defaultClaims(s.Spec.VolumeClaimTemplates)
+	for i := range s.Spec.VolumeClaimTemplates {
+		c := &s.Spec.VolumeClaimTemplates[i]
+		core.DefaultClaim(c)
+		c.APIVersion, c.Kind = "v1", "PersistentVolumeClaim"
+	}
 	if s.Spec.PodManagementPolicy == "" {
 		s.Spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement
 	}
@@ -72,4 +77,8 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 	}
 	fill(&s.Spec.Replicas, 1)
 	fill(&s.Spec.RevisionHistoryLimit, 10)
+}
+
+func prepareStatefulSet(s, old *appsv1.StatefulSet) {
+	core.DropDisabledTemplateFields(&s.Spec.Template, templateOf(old, func(o *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &o.Spec.Template }))
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/check"
+	"proa.dev/kinds/core"
 )
 
 func validateMetrics(s *autoscalingv2.HorizontalPodAutoscalerSpec, path *field.Path, rule apiVersionRule) field.ErrorList {
@@ -125,6 +126,8 @@ func validateContainerResource(c *autoscalingv2.ContainerResourceMetricSource, p
 	var errs field.ErrorList
 	if c.Name == "" {
 		errs = append(errs, field.Required(path.Child("name"), "must specify a resource name"))
+	} else {
+		errs = append(errs, core.ValidateContainerResource(c.Name, path.Child("name"))...)
 	}
 	if c.Container == "" {
 		errs = append(errs, field.Required(path.Child("container"), "must specify a container"))

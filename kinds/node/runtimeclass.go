@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/check"
+	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
 )
 
@@ -43,7 +44,7 @@ func validateRuntimeClass(r, old *nodev1.RuntimeClass) field.ErrorList {
 		last = append(last, check.Messages(r.Handler, handler, utilvalidation.IsDNS1123Label(r.Handler))...)
 	}
 	if r.Overhead != nil {
-		errs = append(errs, validateOverhead(r.Overhead.PodFixed, field.NewPath("overhead"))...)
+		errs = append(errs, core.ValidateOverhead(r.Overhead.PodFixed, field.NewPath("overhead"))...)
 	}
 	if s := r.Scheduling; s != nil {
 		path := field.NewPath("scheduling")
@@ -53,10 +54,8 @@ func validateRuntimeClass(r, old *nodev1.RuntimeClass) field.ErrorList {
 	return append(errs, last...)
 }
 
-func validateOverhead(corev1.ResourceList, *field.Path) field.ErrorList { return nil }
-
 func validateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+	errs := core.ValidateTolerations(tolerations, path, false)
 	seen := map[corev1.Toleration]bool{}
 	for i, t := range tolerations {
 		key := corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}

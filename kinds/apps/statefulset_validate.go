@@ -1,0 +1,188 @@
+package apps
+
+import (
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/check"
+	"proa.dev/kinds/core"
+)
+
+func warnStatefulSet(s, old *appsv1.StatefulSet) []string {
+	var warnings []string
+	if old == nil || s.Generation != old.Generation {
+		template := templateOf(old, func(o *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &o.Spec.Template })
+		warnings = core.PodTemplateWarnings(field.NewPath("spec", "template"), &s.Spec.Template, template)
+	}
+	for i := range s.Spec.VolumeClaimTemplates {
+		path := field.NewPath("spec", "volumeClaimTemplates").Index(i)
+		if old != nil {
+			path = path.Child("Spec")
+		}
+		warnings = append(warnings, core.ClaimSpecWarnings(path, &s.Spec.VolumeClaimTemplates[i].Spec)...)
+	}
+	if n := s.Spec.RevisionHistoryLimit; n != nil && *n < 0 {
+		warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return warnings
+}
+
+// statefulRules is how strict the check of a spec is: what cannot change is not checked again on update.
+type statefulRules struct {
+	update       bool
+	skipTemplate bool
+	allow        core.PodAllowances
+}
+
+func validateStatefulSet(s, old *appsv1.StatefulSet) field.ErrorList {
+	path := field.NewPath("spec")
+	if old == nil {
+		return statefulRules{}.validate(&s.Spec, path)
+	}
+	rules := statefulRules{update: true, allow: core.AllowTemplate(&old.Spec.Template)}
+	// A template that was stored broken may stay so.
+	rules.skipTemplate = len(rules.validate(&old.Spec, nil)) > 0
+	errs := rules.validate(&s.Spec, path)
+	errs = append(errs, check.Immutable(s.Spec.Selector, old.Spec.Selector, path.Child("selector"))...)
+	errs = append(errs, check.Immutable(s.Spec.VolumeClaimTemplates, old.Spec.VolumeClaimTemplates, path.Child("volumeClaimTemplates"))...)
+	errs = append(errs, check.Immutable(s.Spec.ServiceName, old.Spec.ServiceName, path.Child("serviceName"))...)
+	return append(errs, check.Immutable(s.Spec.PodManagementPolicy, old.Spec.PodManagementPolicy, path.Child("podManagementPolicy"))...)
+}
+
+func (r statefulRules) validate(s *appsv1.StatefulSetSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch s.PodManagementPolicy {
+	case "":
+		errs = append(errs, field.Required(path.Child("podManagementPolicy"), ""))
+	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
+	default:
+		errs = append(errs, field.Invalid(path.Child("podManagementPolicy"), s.PodManagementPolicy, "must be 'OrderedReady' or 'Parallel'"))
+	}
+	errs = append(errs, validateStatefulUpdate(&s.UpdateStrategy, path.Child("updateStrategy"))...)
+	errs = append(errs, validateRetention(s.PersistentVolumeClaimRetentionPolicy, path.Child("persistentVolumeClaimRetentionPolicy"))...)
+	if !r.update {
+		for i := range s.VolumeClaimTemplates {
+			errs = append(errs, core.ValidateClaimSpec(&s.VolumeClaimTemplates[i].Spec, path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
+		}
+	}
+	errs = append(errs, check.NonNegative(int64(count(s.Replicas)), path.Child("replicas"))...)
+	errs = append(errs, check.NonNegative(int64(s.MinReadySeconds), path.Child("minReadySeconds"))...)
+	if s.Ordinals != nil {
+		errs = append(errs, check.NonNegative(int64(s.Ordinals.Start), path.Child("ordinals.start"))...)
+	}
+	if !r.update && s.ServiceName != "" {
+		errs = append(errs, check.Messages(s.ServiceName, path.Child("serviceName"), utilvalidation.IsDNS1123Label(s.ServiceName))...)
+	}
+	if s.Selector == nil {
+		errs = append(errs, field.Required(path.Child("selector"), ""))
+	} else {
+		errs = append(errs, metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
+		if isEmpty(s.Selector) {
+			errs = append(errs, field.Invalid(path.Child("selector"), s.Selector, "empty selector is invalid for statefulset"))
+		}
+	}
+	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err != nil {
+		errs = append(errs, field.Invalid(path.Child("selector"), s.Selector, ""))
+	} else {
+		errs = append(errs, r.validateTemplate(s, selector, path.Child("template"))...)
+	}
+	return append(errs, alwaysRuns(&s.Template.Spec, path.Child("template", "spec"), "StatefulSet")...)
+}
+
+// validateTemplate checks the template as pods will have it: named by the set, with the claimed volumes.
+func (r statefulRules) validateTemplate(s *appsv1.StatefulSetSpec, selector labels.Selector, path *field.Path) field.ErrorList {
+	t := s.Template.DeepCopy()
+	t.Spec.Subdomain, t.Spec.Hostname = "", ""
+	if len(s.VolumeClaimTemplates) > 0 {
+		var volumes []corev1.Volume
+		claimed := map[string]bool{}
+		for _, c := range s.VolumeClaimTemplates {
+			if claimed[c.Name] {
+				continue
+			}
+			claimed[c.Name] = true
+			volumes = append(volumes, corev1.Volume{Name: c.Name, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Name},
+			}})
+		}
+		own := slices.DeleteFunc(t.Spec.Volumes, func(v corev1.Volume) bool { return claimed[v.Name] })
+		t.Spec.Volumes = append(volumes, own...)
+	}
+	var errs field.ErrorList
+	if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
+		errs = append(errs, field.Invalid(path.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`"))
+	}
+	if r.skipTemplate {
+		return append(errs, core.ValidateTemplateMeta(t, path, r.allow)...)
+	}
+	errs = append(errs, core.ValidatePodTemplateSpec(t, path, r.allow)...)
+	return append(errs, core.ValidateTemplateMeta(t, path, r.allow)...)
+}
+
+func validateStatefulUpdate(s *appsv1.StatefulSetUpdateStrategy, path *field.Path) field.ErrorList {
+	rolling := path.Child("rollingUpdate")
+	switch {
+	case s.Type == "":
+		return field.ErrorList{field.Required(path, "")}
+	case s.Type == appsv1.OnDeleteStatefulSetStrategyType && s.RollingUpdate != nil:
+		return field.ErrorList{field.Invalid(rolling, s.RollingUpdate, "only allowed for updateStrategy 'RollingUpdate'")}
+	case s.Type == appsv1.OnDeleteStatefulSetStrategyType:
+		return nil
+	case s.Type != appsv1.RollingUpdateStatefulSetStrategyType:
+		return field.ErrorList{field.Invalid(path, s, fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType))}
+	case s.RollingUpdate == nil:
+		return nil
+	}
+	errs := check.NonNegative(int64(count(s.RollingUpdate.Partition)), rolling.Child("partition"))
+	if m := s.RollingUpdate.MaxUnavailable; m != nil {
+		path := rolling.Child("maxUnavailable")
+		errs = append(errs, check.IntOrPercent(*m, path)...)
+		if amount(*m) == 0 {
+			errs = append(errs, field.Invalid(path, *m, "cannot be 0"))
+		}
+		errs = append(errs, check.AtMost100Percent(*m, path)...)
+	}
+	return errs
+}
+
+func validateRetention(p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy, path *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	known := []appsv1.PersistentVolumeClaimRetentionPolicyType{
+		appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
+	}
+	for _, w := range []struct {
+		name  string
+		value appsv1.PersistentVolumeClaimRetentionPolicyType
+	}{{"whenDeleted", p.WhenDeleted}, {"whenScaled", p.WhenScaled}} {
+		if !slices.Contains(known, w.value) {
+			errs = append(errs, field.NotSupported(path.Child(w.name), w.value, known))
+		}
+	}
+	return errs
+}
+
+func validateStatefulSetStatus(set, old *appsv1.StatefulSet) field.ErrorList {
+	s, path := &set.Status, field.NewPath("status")
+	parts := []number{
+		{"readyReplicas", s.ReadyReplicas}, {"currentReplicas", s.CurrentReplicas},
+		{"updatedReplicas", s.UpdatedReplicas}, {"availableReplicas", s.AvailableReplicas},
+	}
+	errs := check.NonNegative(int64(s.Replicas), path.Child("replicas"))
+	errs = append(errs, nonNegatives(path, parts)...)
+	errs = append(errs, check.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs = append(errs, check.NonNegativePtr(s.CollisionCount, path.Child("collisionCount"))...)
+	errs = append(errs, atMost(path, s.Replicas, "cannot be greater than status.replicas", parts)...)
+	errs = append(errs, atMost(path, s.ReadyReplicas, "cannot be greater than status.readyReplicas", parts[3:])...)
+	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
+}
