@@ -140,5 +140,10 @@ func (a *Authenticator) IssueLegacy(sa *corev1.ServiceAccount, secretName string
 }
 
 func sign(signer jose.Signer, private any, public *jwt.Claims) (string, error) {
-	return jwt.Signed(signer).Claims(private).Claims(public).Serialize()
+	// A single audience stays a list: that is what readers of these tokens have always seen, while
+	// the library would write a plain string.
+	list := struct {
+		Audience []string `json:"aud,omitempty"`
+	}{public.Audience}
+	return jwt.Signed(signer).Claims(private).Claims(public).Claims(list).Serialize()
 }

@@ -22,27 +22,28 @@ import (
 func TestClaims(t *testing.T) {
 	w := newWorld(t)
 	now := float64(w.now.Unix())
+	us := []any{testIssuer}
 	sa := map[string]any{"name": "app", "uid": "sa-uid"}
 	pod, node, secret := map[string]any{"name": "web", "uid": "pod-uid"}, map[string]any{"name": "n1", "uid": "node-uid"}, map[string]any{"name": "sec", "uid": "secret-uid"}
 	for _, tt := range []struct {
 		name string
 		req  IssueRequest
 		exp  float64
-		aud  any
+		aud  []any
 		kube map[string]any
 	}{
-		{"plain", IssueRequest{}, 3600, testIssuer, map[string]any{"namespace": "ns", "serviceaccount": sa}},
+		{"plain", IssueRequest{}, 3600, us, map[string]any{"namespace": "ns", "serviceaccount": sa}},
 		{"for others", IssueRequest{Audiences: []string{"a", "b"}, ExpirationSeconds: 600}, 600, []any{"a", "b"},
 			map[string]any{"namespace": "ns", "serviceaccount": sa}},
-		{"pod", IssueRequest{Pod: w.pod(), Node: w.node(), ExpirationSeconds: 7200}, 7200, testIssuer,
+		{"pod", IssueRequest{Pod: w.pod(), Node: w.node(), ExpirationSeconds: 7200}, 7200, us,
 			map[string]any{"namespace": "ns", "serviceaccount": sa, "pod": pod, "node": node}},
-		{"secret", IssueRequest{Secret: w.secret()}, 3600, testIssuer, map[string]any{"namespace": "ns", "serviceaccount": sa, "secret": secret}},
-		{"node", IssueRequest{Node: w.node()}, 3600, testIssuer, map[string]any{"namespace": "ns", "serviceaccount": sa, "node": node}},
-		{"mounted", IssueRequest{Pod: w.pod(), ExpirationSeconds: 3607}, 365 * 24 * 3600, testIssuer,
+		{"secret", IssueRequest{Secret: w.secret()}, 3600, us, map[string]any{"namespace": "ns", "serviceaccount": sa, "secret": secret}},
+		{"node", IssueRequest{Node: w.node()}, 3600, us, map[string]any{"namespace": "ns", "serviceaccount": sa, "node": node}},
+		{"mounted", IssueRequest{Pod: w.pod(), ExpirationSeconds: 3607}, 365 * 24 * 3600, us,
 			map[string]any{"namespace": "ns", "serviceaccount": sa, "pod": pod, "warnafter": now + 3607}},
 		{"mounted for others", IssueRequest{Pod: w.pod(), ExpirationSeconds: 3607, Audiences: []string{testIssuer, "vault"}}, 3607, []any{testIssuer, "vault"},
 			map[string]any{"namespace": "ns", "serviceaccount": sa, "pod": pod}},
-		{"not mounted", IssueRequest{ExpirationSeconds: 3607}, 3607, testIssuer, map[string]any{"namespace": "ns", "serviceaccount": sa}},
+		{"not mounted", IssueRequest{ExpirationSeconds: 3607}, 3607, us, map[string]any{"namespace": "ns", "serviceaccount": sa}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := payload(t, w.token(t, tt.req))
