@@ -98,6 +98,22 @@ func (c *Codec) Decode(data []byte, m Media, want schema.GroupVersionKind, into 
 	return obj, found, nil
 }
 
+// DecodeOptions reads the options of a request, which exist in every group version under one name.
+func (c *Codec) DecodeOptions(data []byte, m Media, want schema.GroupVersionKind, into runtime.Object) error {
+	var d runtime.Decoder = c.json
+	switch m {
+	case Proto:
+		d = c.proto
+	case YAML:
+		d = c.yaml
+	}
+	_, gvk, err := d.Decode(data, &want, into)
+	if err == nil && gvk.Kind != want.Kind {
+		err = fmt.Errorf("decoded object cannot be converted to %s", want.Kind)
+	}
+	return err
+}
+
 // Append encodes an object, which carries its kind, in a wire format.
 func (c *Codec) Append(buf *bytes.Buffer, m Media, obj runtime.Object) error {
 	switch m {

@@ -1,0 +1,174 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+)
+
+// commit is hop 7: one compare-and-swap transaction with everything the write needs. old is nil on create; obj is nil on
+// delete. It returns the object as stored.
+func (s *Server) commit(ctx context.Context, r *Request, def *kind.Def, obj, old kind.Object, rev int64) (kind.Object, int64, error) {
+	if obj != nil && old != nil && vanishes(def, obj) {
+		last, rev, err := s.commit(ctx, r, def, nil, old, rev)
+		if err == nil {
+			obj.SetResourceVersion(last.GetResourceVersion())
+			last = obj
+		}
+		return last, rev, err
+	}
+	for try := 0; ; try++ {
+		next := obj
+		tx := &txn{door: s.door(r), server: s, ctx: ctx, dryRun: r.Options.DryRun}
+		if def.Begin != nil {
+			if next != nil {
+				next = obj.DeepCopyObject().(kind.Object)
+			}
+			if err := def.Begin(ctx, tx, next, old); err != nil {
+				return nil, 0, err
+			}
+			if tx.err != nil {
+				return nil, 0, tx.err
+			}
+		}
+		out, rev, err := s.put(ctx, r, def, next, old, rev, tx)
+		if c, lost := errors.AsType[*kv.Conflict](err); lost {
+			if taken, ours := tx.taken[c.Key]; ours {
+				if taken != nil {
+					return nil, 0, taken
+				}
+				if try < 100 {
+					continue
+				}
+				return nil, 0, fmt.Errorf("could not claim %s", c.Key)
+			}
+		}
+		return out, rev, err
+	}
+}
+
+// put makes the transaction of one write and its claims.
+func (s *Server) put(ctx context.Context, r *Request, def *kind.Def, obj, old kind.Object, rev int64, tx *txn) (kind.Object, int64, error) {
+	w := kv.Write{Rev: rev, TTL: def.TTL}
+	last := old
+	if obj != nil {
+		last = obj
+		w.Key = def.Key(obj.GetNamespace(), obj.GetName())
+		var err error
+		if w.Value, err = s.State.Codec.Store(obj); err != nil {
+			return nil, 0, err
+		}
+		if old != nil && len(tx.writes) == 0 {
+			was, err := s.State.Codec.Store(old)
+			if err == nil && bytes.Equal(was, w.Value) {
+				obj.SetResourceVersion(old.GetResourceVersion())
+				return obj, rev, nil // nothing changes, nothing is written
+			}
+		}
+	} else {
+		w.Key = def.Key(old.GetNamespace(), old.GetName())
+	}
+	if r.Options.DryRun {
+		return s.dry(ctx, w, last, rev)
+	}
+	at, err := s.State.Store.Commit(ctx, append([]kv.Write{w}, tx.writes...)...)
+	if err != nil {
+		return nil, 0, passConflict(err)
+	}
+	out := last
+	if obj == nil {
+		out = old.DeepCopyObject().(kind.Object)
+	}
+	out.SetResourceVersion(strconv.FormatInt(at, 10))
+	return out, at, nil
+}
+
+// dry answers what a write would have done; the existence of the key is still checked.
+func (s *Server) dry(ctx context.Context, w kv.Write, obj kind.Object, rev int64) (kind.Object, int64, error) {
+	now, _, err := s.State.Store.Get(ctx, w.Key)
+	if err != nil {
+		return nil, 0, storeError(err)
+	}
+	if now.Rev != rev {
+		return nil, 0, &kv.Conflict{Key: w.Key, Now: now}
+	}
+	return obj, rev, nil
+}
+
+// passConflict leaves a conflict as it is and translates the rest.
+func passConflict(err error) error {
+	if _, lost := errors.AsType[*kv.Conflict](err); lost {
+		return err
+	}
+	return storeError(err)
+}
+
+// txn collects what a kind adds to the transaction of a write.
+type txn struct {
+	*door
+	server *Server
+	ctx    context.Context // of the one write this transaction belongs to
+	dryRun bool
+	writes []kv.Write
+	taken  map[string]error // what a lost claim means, by key
+	err    error
+}
+
+func (t *txn) expect(key string, taken error) {
+	if t.taken == nil {
+		t.taken = map[string]error{}
+	}
+	t.taken[key] = taken
+}
+
+// Claim takes a key for an owner.
+func (t *txn) Claim(key, owner string, taken error) {
+	t.expect(key, taken)
+	t.writes = append(t.writes, kv.Write{Key: key, Value: []byte(owner)})
+}
+
+// Release gives a key back.
+func (t *txn) Release(key string) { t.drop(key) }
+
+func (t *txn) drop(key string) {
+	now, found, err := t.server.State.Store.Get(t.ctx, key)
+	if err != nil {
+		t.err = storeError(err)
+	}
+	if found {
+		t.expect(key, nil)
+		t.writes = append(t.writes, kv.Write{Key: key, Rev: now.Rev})
+	}
+}
+
+// Create adds another object.
+func (t *txn) Create(gr schema.GroupResource, obj kind.Object, taken error) {
+	def := t.server.State.Def(gr)
+	obj.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
+	birth(obj)
+	def.Default(obj)
+	def.Prepare(obj, nil)
+	value, err := t.server.State.Codec.Store(obj)
+	if err != nil {
+		t.err = err
+		return
+	}
+	key := def.Key(obj.GetNamespace(), obj.GetName())
+	t.expect(key, taken)
+	t.writes = append(t.writes, kv.Write{Key: key, Value: value})
+}
+
+// Delete removes another object.
+func (t *txn) Delete(gr schema.GroupResource, namespace, name string) {
+	t.drop(t.server.State.Def(gr).Key(namespace, name))
+}
+
+// DryRun says that nothing will be written.
+func (t *txn) DryRun() bool { return t.dryRun }

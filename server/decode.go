@@ -1,0 +1,102 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/codec"
+	"proa.dev/kinds/kind"
+)
+
+// decode reads the body of a request as the resource's own kind, or as the subresource's, and fills in
+// defaults. It is the first half of hop 5.
+func (s *Server) decode(r *Request) (kind.Object, error) {
+	defer r.Clock.Done(hop.Schema)
+	if r.Object != nil {
+		if r.Sub == nil || r.Sub.Body == nil {
+			r.Def.Default(r.Object)
+		}
+		return r.Object, nil
+	}
+	want, into := r.Def.GroupVersionKind, r.Def.New
+	if r.Sub != nil && r.Sub.Body != nil {
+		want, into = r.Sub.Body.GroupVersionKind, r.Sub.Body.New
+	}
+	obj, err := s.decodeAs(r, r.Body, r.Media, want, into())
+	if err != nil {
+		return nil, err
+	}
+	if r.Sub == nil || r.Sub.Body == nil {
+		r.Def.Default(obj)
+	}
+	return obj, nil
+}
+
+// decodeAs decodes with the strictness the client asked for: findings are an error, warnings, or nothing.
+func (s *Server) decodeAs(r *Request, body []byte, m codec.Media, want schema.GroupVersionKind, into kind.Object) (kind.Object, error) {
+	strict := r.Options.Validation != metav1.FieldValidationIgnore
+	obj, found, err := s.State.Codec.Decode(body, m, want, into, strict)
+	if err != nil {
+		return nil, decodeError(err, want)
+	}
+	if err := s.findings(r, found, want); err != nil {
+		return nil, err
+	}
+	o, ok := obj.(kind.Object)
+	if !ok {
+		return nil, badRequest("a %s cannot be sent here", want.Kind)
+	}
+	return o, nil
+}
+
+// findings handles what strict decoding found.
+func (s *Server) findings(r *Request, found []error, want schema.GroupVersionKind) error {
+	if len(found) == 0 {
+		return nil
+	}
+	if r.Options.Validation == metav1.FieldValidationStrict {
+		texts := make([]string, len(found))
+		for i, f := range found {
+			texts[i] = f.Error()
+		}
+		return badRequest("%s in version %q cannot be handled as a %s: strict decoding error: %s",
+			want.Kind, want.Version, want.Kind, strings.Join(texts, ", "))
+	}
+	for _, f := range found {
+		r.Warn(f.Error())
+	}
+	return nil
+}
+
+func decodeError(err error, want schema.GroupVersionKind) error {
+	text := err.Error()
+	if strings.HasPrefix(text, "the API version in the data") {
+		return apierrors.NewBadRequest(text)
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %s", want.Kind, want.Version, want.Kind, text))
+}
+
+// toHub brings an object of the request's version to the stored one.
+func toHub(def *kind.Def, obj kind.Object) kind.Object {
+	if def.Hub == nil {
+		return obj
+	}
+	out := def.ToHub(obj)
+	out.GetObjectKind().SetGroupVersionKind(def.Hub.GroupVersionKind)
+	return out
+}
+
+// fromHub shows a stored object in the version of the request.
+func fromHub(def *kind.Def, obj kind.Object) kind.Object {
+	if def.Hub == nil {
+		return obj
+	}
+	out := def.FromHub(obj)
+	out.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
+	return out
+}

@@ -1,0 +1,260 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+	"proa.dev/watch"
+)
+
+// remove serves DELETE of one object.
+func (s *Server) remove(ctx context.Context, r *Request) (*Response, error) {
+	obj, gone, err := s.removeObject(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	o := r.Options.Delete
+	code := http.StatusOK
+	if !gone && o.OrphanDependents != nil && !*o.OrphanDependents { //nolint:staticcheck // old clients still send it
+		code = http.StatusAccepted
+	}
+	if !gone || r.Def.Storage().Deletion.Returns {
+		return &Response{Code: code, Object: fromHub(r.Def, obj)}, nil
+	}
+	st := success(0)
+	st.Details = &metav1.StatusDetails{Name: obj.GetName(), Group: r.Def.Group, Kind: r.Def.Plural, UID: obj.GetUID()}
+	return &Response{Code: code, Object: st}, nil
+}
+
+// removeObject begins or completes the deletion of one object and says whether it is gone.
+func (s *Server) removeObject(ctx context.Context, r *Request) (obj kind.Object, gone bool, err error) {
+	if r.Options.Delete == nil {
+		r.Options.Delete = &metav1.DeleteOptions{}
+	}
+	if errs := metav1validation.ValidateDeleteOptions(r.Options.Delete); len(errs) > 0 {
+		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
+	}
+	def := r.Def.Storage()
+	if o := r.Options.Delete; def.Deletion.Warning != "" && o.PropagationPolicy == nil && o.OrphanDependents == nil { //nolint:staticcheck // old clients still send it
+		r.Warn(def.Deletion.Warning)
+	}
+	key := def.Key(r.Namespace, r.Name)
+	cache := s.State.Cache(def)
+	if err := cache.Fresh(ctx); err != nil {
+		return nil, false, storeError(err)
+	}
+	cur, found := cache.Get(key)
+	for try := 0; ; try++ {
+		if !found {
+			return nil, false, notFound(r.Def, r.Name)
+		}
+		obj, gone, err = s.removeOnce(ctx, r, def, cur)
+		c, lost := errors.AsType[*kv.Conflict](err)
+		if !lost || c.Key != key {
+			return obj, gone, err
+		}
+		if try >= maxTries {
+			return nil, false, modified(def, r.Name)
+		}
+		if found = c.Now.Rev != 0; found {
+			next, err := s.State.Codec.Load(def, c.Now)
+			if err != nil {
+				return nil, false, err
+			}
+			cur = &watch.Entry{Key: key, Object: next, Rev: c.Now.Rev}
+		}
+	}
+}
+
+func (s *Server) removeOnce(ctx context.Context, r *Request, def *kind.Def, cur *watch.Entry) (kind.Object, bool, error) {
+	options := r.Options.Delete.DeepCopy()
+	old := cur.Object.DeepCopyObject().(kind.Object)
+	if err := matches(def, options.Preconditions, old); err != nil {
+		return nil, false, err
+	}
+	if def.Deletion.Check != nil {
+		if err := def.Deletion.Check(old); err != nil {
+			return nil, false, err
+		}
+	}
+	if err := s.validate(ctx, r, nil, old); err != nil {
+		return nil, false, err
+	}
+	obj := old.DeepCopyObject().(kind.Object)
+	if !begin(def, obj, options, time.Now()) {
+		return obj, false, nil // already on its way
+	}
+	if !vanishes(def, obj) {
+		out, rev, err := s.commit(ctx, r, def, obj, old, cur.Rev)
+		if err == nil {
+			s.done(r, out, rev, http.StatusOK)
+		}
+		return out, false, err
+	}
+	out, rev, err := s.commit(ctx, r, def, nil, old, cur.Rev)
+	r.Clock.Done(hop.Commit)
+	if err != nil {
+		return nil, false, err
+	}
+	s.done(r, out, rev, http.StatusOK)
+	if obj.GetDeletionTimestamp() != nil && def.Deletion.Grace != nil {
+		obj.SetResourceVersion(out.GetResourceVersion())
+		return obj, true, nil
+	}
+	return out, true, nil
+}
+
+// matches checks the preconditions of a deletion.
+func matches(def *kind.Def, p *metav1.Preconditions, obj kind.Object) error {
+	if p == nil {
+		return nil
+	}
+	gr := schema.GroupResource{Group: def.Group, Resource: def.Kind}
+	if p.UID != nil && *p.UID != obj.GetUID() {
+		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
+		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
+	}
+	return nil
+}
+
+// begin marks an object as being deleted: time stamp, grace, and the finalizers that dependents ask for. It
+// returns false when a deletion is pending that these options do not shorten.
+func begin(def *kind.Def, obj kind.Object, options *metav1.DeleteOptions, now time.Time) bool {
+	if g := options.GracePeriodSeconds; g != nil && *g < 0 {
+		options.GracePeriodSeconds = new(int64(1))
+	}
+	graceful := def.Deletion.Grace != nil
+	if graceful {
+		var pending bool
+		if graceful, pending = grace(def, obj, options, now); pending {
+			return false
+		}
+	}
+	if !def.Deletion.Alone {
+		obj.SetFinalizers(collectors(def, obj, options))
+	}
+	first := obj.GetDeletionTimestamp() == nil
+	if graceful {
+		return true
+	}
+	// What holds the object decides how long it stays; grace does not.
+	if first && obj.GetGeneration() > 0 {
+		obj.SetGeneration(obj.GetGeneration() + 1)
+	}
+	if at := obj.GetDeletionTimestamp(); at == nil || at.After(now) {
+		obj.SetDeletionTimestamp(stamp(metav1.NewTime(now.Truncate(time.Second))))
+	}
+	obj.SetDeletionGracePeriodSeconds(new(int64(0)))
+	if def.Deletion.Begin != nil {
+		def.Deletion.Begin(obj)
+	}
+	return true
+}
+
+// grace sets the time stamp of a deletion with grace. pending says that one is under way that stays as it is.
+func grace(def *kind.Def, obj kind.Object, options *metav1.DeleteOptions, now time.Time) (graceful, pending bool) {
+	if at := obj.GetDeletionTimestamp(); at != nil {
+		left := obj.GetDeletionGracePeriodSeconds()
+		if left == nil || *left == 0 {
+			return false, false
+		}
+		if options.GracePeriodSeconds == nil || *options.GracePeriodSeconds >= *left {
+			return false, true
+		}
+		wanted := *options.GracePeriodSeconds
+		moved := metav1.NewTime(at.Add(time.Duration(wanted-*left) * time.Second))
+		if moved.Time.Before(now) {
+			moved = metav1.NewTime(now.Truncate(time.Second))
+			if wanted != 0 {
+				wanted = 1
+			}
+		}
+		obj.SetDeletionTimestamp(&moved)
+		obj.SetDeletionGracePeriodSeconds(&wanted)
+		return true, false
+	}
+	seconds := def.Deletion.Grace(obj, options)
+	obj.SetDeletionTimestamp(stamp(metav1.NewTime(now.Add(time.Duration(seconds) * time.Second).Truncate(time.Second))))
+	obj.SetDeletionGracePeriodSeconds(&seconds)
+	if obj.GetGeneration() > 0 {
+		obj.SetGeneration(obj.GetGeneration() + 1)
+	}
+	return true, false
+}
+
+// collectors are the finalizers of an object that is deleted with these options: one of the two that ask the
+// garbage collector to treat dependents first is added or removed.
+func collectors(def *kind.Def, obj kind.Object, options *metav1.DeleteOptions) []string {
+	policy := def.Deletion.Propagation
+	for _, f := range obj.GetFinalizers() {
+		switch f {
+		case metav1.FinalizerOrphanDependents:
+			policy = metav1.DeletePropagationOrphan
+		case metav1.FinalizerDeleteDependents:
+			policy = metav1.DeletePropagationForeground
+		}
+	}
+	if options.PropagationPolicy != nil {
+		policy = *options.PropagationPolicy
+	}
+	if o := options.OrphanDependents; o != nil { //nolint:staticcheck // old clients still send it
+		if policy = metav1.DeletePropagationBackground; *o {
+			policy = metav1.DeletePropagationOrphan
+		}
+	}
+	out := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {
+		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+	})
+	switch policy {
+	case metav1.DeletePropagationOrphan:
+		out = append(out, metav1.FinalizerOrphanDependents)
+	case metav1.DeletePropagationForeground:
+		out = append(out, metav1.FinalizerDeleteDependents)
+	}
+	return out
+}
+
+// removeAll serves DELETE of a collection: each selected object is deleted on its own.
+func (s *Server) removeAll(ctx context.Context, r *Request) (*Response, error) {
+	if r.Options.Delete == nil {
+		r.Options.Delete = &metav1.DeleteOptions{}
+	}
+	page, err := s.page(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	deleted := &List{Meta: page.Meta}
+	for _, e := range page.Items {
+		one := *r
+		one.Verb, one.Namespace, one.Name = "delete", e.Object.GetNamespace(), e.Object.GetName()
+		one.Options.Delete = r.Options.Delete.DeepCopy()
+		obj, _, err := s.removeObject(ctx, &one)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		deleted.Items = append(deleted.Items, &watch.Entry{Key: e.Key, Object: obj, Rev: e.Rev})
+	}
+	return &Response{Code: http.StatusOK, List: deleted}, nil
+}
+
+func revision(obj kind.Object) (int64, error) {
+	return strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
+}

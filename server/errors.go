@@ -1,0 +1,82 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+	"proa.dev/watch"
+)
+
+func notFound(def *kind.Def, name string) error {
+	return apierrors.NewNotFound(def.Resource(), name)
+}
+
+func badRequest(format string, args ...any) error {
+	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
+}
+
+// modified is the conflict of a write against a newer revision.
+func modified(def *kind.Def, name string) error {
+	return apierrors.NewConflict(def.Resource(), name,
+		errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+}
+
+// storeError turns what the store or a cache says into what a client understands.
+func storeError(err error) error {
+	var tooNew *watch.TooNew
+	var tooOld *watch.TooOld
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &tooNew):
+		return tooLarge(tooNew)
+	case errors.As(err, &tooOld):
+		return apierrors.NewResourceExpired(tooOld.Error())
+	case errors.Is(err, kv.ErrCompacted):
+		return apierrors.NewResourceExpired("The provided resource version is too old: it has been compacted.")
+	case errors.Is(err, kv.ErrTooLarge):
+		return apierrors.NewRequestEntityTooLargeError("the object is larger than the store accepts (1.5 MiB)")
+	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
+			Message: "the store is not available: " + err.Error() + "; the outcome of a write is unknown, read before trying again",
+			Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
+		}}
+	}
+	return err
+}
+
+func tooLarge(e *watch.TooNew) error {
+	err := apierrors.NewTimeoutError(e.Error(), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return err
+}
+
+// statusOf is the Status body of an error.
+func statusOf(err error) *metav1.Status {
+	var s apierrors.APIStatus
+	if errors.As(err, &s) {
+		st := s.Status()
+		st.Kind, st.APIVersion = "Status", "v1"
+		if st.Code == 0 {
+			st.Code = http.StatusInternalServerError
+		}
+		return &st
+	}
+	if e := storeError(err); e != err { //nolint:errorlint // identity tells whether it was translated
+		return statusOf(e)
+	}
+	st := apierrors.NewInternalError(err).Status()
+	st.Kind, st.APIVersion = "Status", "v1"
+	st.Message = err.Error()
+	st.Reason = ""
+	st.Details = nil
+	return &st
+}

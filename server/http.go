@@ -1,0 +1,401 @@
+package server
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/codec"
+	"proa.dev/kinds/kind"
+	"proa.dev/server/authz"
+)
+
+// maxBody bounds a request body.
+const maxBody = 3 << 20
+
+// gzipFrom is the size from which an answer is worth compressing.
+const gzipFrom = 128 << 10
+
+// ServeHTTP is the adapter between HTTP and the pipeline: bytes become a Request, a Response becomes bytes.
+func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	start := time.Now()
+	rt := routeOf(req.Method, req.URL.Path)
+	if rt.verb == "list" && truth(req.URL.Query(), "watch") {
+		rt.verb = "watch"
+	}
+	out := &recorder{ResponseWriter: w}
+	defer func() {
+		if p := recover(); p != nil {
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			s.Log.Error("a request failed unexpectedly", "path", req.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			if out.code == 0 {
+				s.fail(out, req, apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
+			}
+		}
+		if s.Observe != nil {
+			s.Observe(Observation{Verb: rt.verb, Resource: rt.resource, Group: rt.gvr.Group, Version: rt.gvr.Version, Plural: rt.gvr.Resource,
+				Sub: rt.sub, Named: rt.name != "", Namespaced: rt.namespace != "", DryRun: req.URL.Query().Has("dryRun"), Code: out.code, Bytes: out.bytes, Took: time.Since(start)})
+		}
+	}()
+	head := w.Header()
+	head.Set("Audit-Id", uuid.NewString())
+	head.Set("Cache-Control", "no-cache, private")
+	who, err := s.Authn.Request(req)
+	if err != nil {
+		s.Log.Debug("not authenticated", "path", req.URL.Path, "err", err)
+		s.fail(out, req, apierrors.NewUnauthorized("Unauthorized"))
+		return
+	}
+	if who, err = s.impersonate(req, who); err != nil {
+		s.fail(out, req, err)
+		return
+	}
+	if !rt.resource {
+		s.servePath(out, req, who)
+		return
+	}
+	s.serveResource(out, req, rt, who, start)
+}
+
+// Observation is what a metrics collector is told about a finished request.
+type Observation struct {
+	Verb, Group, Version, Plural, Sub   string
+	Resource, Named, Namespaced, DryRun bool
+	Code                                int
+	Bytes                               int64
+	Took                                time.Duration
+}
+
+// recorder remembers the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	code  int
+	bytes int64
+}
+
+// WriteHeader remembers the code.
+func (r *recorder) WriteHeader(code int) {
+	r.code = code
+	r.ResponseWriter.WriteHeader(code)
+}
+
+// Write counts the bytes.
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.code == 0 {
+		r.code = http.StatusOK
+	}
+	n, err := r.ResponseWriter.Write(b)
+	r.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// Flush sends what was written.
+func (r *recorder) Flush() {
+	if f, ok := r.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// serveResource serves a request for a resource.
+func (s *Server) serveResource(w *recorder, req *http.Request, rt route, who user.Info, start time.Time) {
+	def := s.State.defs.Load().byVersion[rt.gvr]
+	if def == nil || (def.Scope == kind.Cluster && rt.namespace != "" && rt.gvr.Resource != "namespaces") {
+		s.lost(w, req, rt, who)
+		return
+	}
+	r := &Request{Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent()}
+	r.Clock.Begin(start)
+	r.Clock.Done(hop.Authenticate)
+	if def.Scope == kind.Cluster {
+		r.Namespace = ""
+		if def.Plural == "namespaces" {
+			r.Name = rt.namespace
+			if rt.name != "" && r.Name == "" {
+				r.Name = rt.name
+			}
+		}
+	}
+	if rt.sub != "" {
+		if r.Sub = def.Sub(rt.sub); r.Sub == nil || (rt.rest != "" && r.Sub.Connect == nil) {
+			s.lost(w, req, rt, who)
+			return
+		}
+	}
+	if !rt.sound() {
+		s.fail(w, req, badRequest("the name in the path is not valid: it must not contain '/', '%%', '.', '..' or control characters"))
+		return
+	}
+	if def.Scope == kind.Namespaced && rt.namespace == "" && (rt.name != "" || rt.verb == "create") {
+		s.lost(w, req, rt, who)
+		return
+	}
+	s.answerHTTP(w, req, r)
+}
+
+// lost answers a request for something that is not served. Who may not ask does not learn that.
+func (s *Server) lost(w *recorder, req *http.Request, rt route, who user.Info) {
+	a := authz.Attributes{
+		User: who, Verb: rt.verb, Namespace: rt.namespace, IsResource: true,
+		Group: rt.gvr.Group, Version: rt.gvr.Version, Resource: rt.gvr.Resource, Subresource: rt.sub, Name: rt.name,
+	}
+	if err := s.allowed(req.Context(), &a); err != nil {
+		s.fail(w, req, err)
+		return
+	}
+	http.Error(w, "404 page not found", http.StatusNotFound)
+}
+
+// answerHTTP reads the rest of a request, runs it and writes the answer.
+func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
+	f, err := negotiate(req, !r.Def.Asked, r.Verb == "watch")
+	if err == nil {
+		f.include = metav1.IncludeObjectPolicy(req.URL.Query().Get("includeObject"))
+		f.group, f.version = r.Def.Group, r.Def.Version
+		err = s.readRequest(w, req, r)
+	}
+	if err != nil {
+		// Whether the client may ask at all comes before what is wrong with the question.
+		if aerr := s.authorize(req.Context(), r); aerr != nil {
+			err = aerr
+		}
+		s.fail(w, req, err)
+		return
+	}
+	ctx := req.Context()
+	if r.Verb != "watch" {
+		limit := time.Minute
+		if t := req.URL.Query().Get("timeout"); t != "" {
+			d, err := time.ParseDuration(t)
+			if err != nil {
+				s.fail(w, req, badRequest("invalid timeout specified in the request URL: %v", err))
+				return
+			}
+			limit = min(limit, d)
+		}
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, limit)
+		defer stop()
+	}
+	res, err := s.Serve(ctx, r)
+	warnings(w, r)
+	if err != nil {
+		s.fail(w, req, err)
+		return
+	}
+	e := &encoder{codec: s.State.Codec, def: r.Def, f: f}
+	if res.Watch != nil {
+		s.stream(w, req, res.Watch, e)
+		return
+	}
+	s.write200(w, req, res, e)
+}
+
+func warnings(w http.ResponseWriter, r *Request) {
+	const most = 4096
+	size := 0
+	seen := map[string]bool{}
+	for _, text := range r.warnings {
+		if seen[text] {
+			continue
+		}
+		seen[text] = true
+		if h, err := utilnet.NewWarningHeader(299, "-", text); err == nil && size+len(h) <= most {
+			size += len(h)
+			w.Header().Add("Warning", h)
+		}
+	}
+}
+
+// buffers are reused between answers.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+func (s *Server) write200(w *recorder, req *http.Request, res *Response, e *encoder) {
+	buf := buffers.Get().(*bytes.Buffer)
+	buf.Reset()
+	defer func() {
+		if buf.Cap() < 1<<20 {
+			buffers.Put(buf)
+		}
+	}()
+	var err error
+	switch {
+	case res.List != nil:
+		err = e.list(buf, res.List)
+	default:
+		if st, isStatus := res.Object.(*metav1.Status); isStatus {
+			plain := *e
+			plain.f.shape = whole
+			err = plain.raw(buf, st)
+		} else {
+			err = e.object(buf, res.Object)
+		}
+	}
+	if err != nil {
+		s.fail(w, req, err)
+		return
+	}
+	send(w, req, res.Code, e.f.media.ContentType(), buf.Bytes())
+}
+
+// send writes an answer, compressed when it is large and the client can read that.
+func send(w http.ResponseWriter, req *http.Request, code int, contentType string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	if len(body) < gzipFrom || !strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+		w.WriteHeader(code)
+		_, _ = w.Write(body) // a client that left does not need to be told
+		return
+	}
+	h.Set("Content-Encoding", "gzip")
+	h.Add("Vary", "Accept-Encoding")
+	w.WriteHeader(code)
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return
+	}
+	_, _ = z.Write(body)
+	_ = z.Close()
+}
+
+// fail writes the Status of an error.
+func (s *Server) fail(w http.ResponseWriter, req *http.Request, err error) {
+	if errors.Is(err, context.Canceled) && req.Context().Err() != nil {
+		return // nobody reads the answer
+	}
+	st := statusOf(err)
+	if st.Code >= 500 {
+		s.Log.Warn("request failed", "method", req.Method, "path", req.URL.Path, "code", st.Code, "err", err)
+	}
+	f, nerr := negotiate(req, false, false)
+	if nerr != nil {
+		f = format{media: codec.JSON, pretty: wantsPretty(req)}
+	}
+	if st.Details != nil && st.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(st.Details.RetryAfterSeconds)))
+	}
+	var buf bytes.Buffer
+	e := &encoder{codec: s.State.Codec, f: f}
+	if err := e.raw(&buf, st); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	send(w, req, int(st.Code), f.media.ContentType(), buf.Bytes())
+}
+
+// readRequest reads the query and the body.
+func (s *Server) readRequest(w http.ResponseWriter, req *http.Request, r *Request) error {
+	q := req.URL.Query()
+	if r.Verb == "get" {
+		r.Options.List.ResourceVersion = q.Get("resourceVersion")
+		return nil
+	}
+	contentType, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
+	if req.Header.Get("Content-Type") == "" {
+		contentType, err = "", nil
+	}
+	if err != nil && r.Verb != "list" && r.Verb != "watch" {
+		return unsupportedMedia(accepted)
+	}
+	if r.Verb == "patch" {
+		r.Patch = types.PatchType(contentType)
+		switch r.Patch {
+		case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyPatchType:
+		case "":
+			r.Patch = types.StrategicMergePatchType
+		default:
+			return unsupportedMedia("application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/strategic-merge-patch+json")
+		}
+	}
+	if err := r.parse(q); err != nil {
+		return err
+	}
+	if r.Verb == "list" || r.Verb == "watch" {
+		return nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
+	if _, tooBig := errors.AsType[*http.MaxBytesError](err); tooBig {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+	}
+	if err != nil {
+		return badRequest("unable to read the body: %v", err)
+	}
+	r.Body = body
+	if r.Verb == "patch" {
+		r.Media = codec.JSON
+		return nil
+	}
+	if r.Verb == "delete" || r.Verb == "deletecollection" {
+		return s.readDelete(r, q, contentType)
+	}
+	var known bool
+	if r.Media, known = codec.MediaOf(contentType); !known {
+		return unsupportedMedia(accepted)
+	}
+	return nil
+}
+
+// readDelete reads DeleteOptions from the body, or from the query when there is none.
+func (s *Server) readDelete(r *Request, q url.Values, contentType string) error {
+	o := &metav1.DeleteOptions{}
+	if len(r.Body) > 0 {
+		m, known := codec.MediaOf(contentType)
+		if !known {
+			return unsupportedMedia(accepted)
+		}
+		gvk := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
+		if err := s.State.Codec.DecodeOptions(r.Body, m, gvk, o); err != nil {
+			return decodeError(err, gvk)
+		}
+	} else if err := metav1.Convert_url_Values_To_v1_DeleteOptions(&q, o, nil); err != nil {
+		return badRequest("%v", err)
+	}
+	r.Options.Delete = o
+	if len(q["dryRun"]) > 0 && len(o.DryRun) == 0 {
+		o.DryRun = q["dryRun"]
+	}
+	r.Options.DryRun = len(o.DryRun) > 0
+	return nil
+}
+
+// stream sends the events of a watch.
+func (s *Server) stream(w *recorder, req *http.Request, st *Stream, e *encoder) {
+	if strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
+		s.streamWebSocket(w, req, st, e)
+		return
+	}
+	h := w.Header()
+	contentType := e.f.media.ContentType()
+	if e.f.media != codec.JSON {
+		contentType += ";stream=watch"
+	}
+	h.Set("Content-Type", contentType)
+	w.WriteHeader(http.StatusOK)
+	w.Flush()
+	e.f.pretty = false
+	st.run(req.Context(), e, w)
+}

@@ -1,0 +1,113 @@
+package server
+
+import (
+	"fmt"
+	"mime"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/codec"
+)
+
+// shape is what a client wants to see: the objects themselves, their metadata, or a table of them.
+type shape uint8
+
+const (
+	whole shape = iota
+	partial
+	tabular
+)
+
+// format is how an answer is to be written. It is comparable, and the same for all who see the same bytes.
+type format struct {
+	media codec.Media
+	shape shape
+	// include says what a table row carries besides its cells.
+	include metav1.IncludeObjectPolicy
+	// group and version name the served version of the objects.
+	group, version string
+	pretty         bool
+}
+
+// accepted lists the media types in the words of the refusal.
+const accepted = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+
+func notAcceptable() error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+		Message: fmt.Sprintf("only the following media types are accepted: %v", accepted),
+	}}
+}
+
+func unsupportedMedia(list string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %v", list),
+	}}
+}
+
+// negotiate chooses the format of an answer from the Accept header. shapes says whether tables and metadata may be asked for;
+// stream that the answer is a watch.
+func negotiate(req *http.Request, shapes, stream bool) (format, error) {
+	f := format{media: codec.JSON, pretty: wantsPretty(req)}
+	header := req.Header.Get("Accept")
+	if header == "" || header == "*/*" {
+		return f, nil
+	}
+	for clause := range strings.SplitSeq(header, ",") {
+		name, params, err := mime.ParseMediaType(strings.TrimSpace(clause))
+		if err != nil {
+			continue
+		}
+		if got, ok := clauseFormat(f, name, params, shapes, stream); ok {
+			return got, nil
+		}
+	}
+	return f, notAcceptable()
+}
+
+func clauseFormat(f format, name string, params map[string]string, shapes, stream bool) (format, bool) {
+	switch name {
+	case "*/*", "application/*", "application/json":
+	case "application/yaml":
+		if stream {
+			return f, false
+		}
+		f.media = codec.YAML
+	case "application/vnd.kubernetes.protobuf":
+		f.media = codec.Proto
+	default:
+		return f, false
+	}
+	as, asked := params["as"]
+	if !asked {
+		return f, true
+	}
+	if g := params["g"]; g != metav1.GroupName || params["v"] != "v1" || !shapes {
+		return f, false
+	}
+	switch as {
+	case "Table":
+		f.shape = tabular
+		if f.media == codec.Proto {
+			return f, false
+		}
+	case "PartialObjectMetadata", "PartialObjectMetadataList":
+		f.shape = partial
+	default:
+		return f, false
+	}
+	return f, true
+}
+
+// wantsPretty says whether the answer is for the eyes of a person.
+func wantsPretty(req *http.Request) bool {
+	if s, given := req.URL.Query()["pretty"]; given {
+		return s[0] != "0" && !strings.EqualFold(s[0], "false")
+	}
+	agent := req.Header.Get("User-Agent")
+	return strings.HasPrefix(agent, "curl/") || strings.HasPrefix(agent, "Wget/") || strings.HasPrefix(agent, "Mozilla/")
+}

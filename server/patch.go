@@ -1,0 +1,256 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/kinds/codec"
+	"proa.dev/kinds/kind"
+	"proa.dev/server/schema"
+)
+
+// maxPatchOps bounds a JSON patch.
+const maxPatchOps = 10000
+
+// patch reads a patch once, so that it can be tried against several states of the object.
+func (s *Server) patch(r *Request) (*change, error) {
+	switch r.Patch {
+	case types.ApplyPatchType:
+		return s.applyPatch(r)
+	case types.StrategicMergePatchType:
+		m := map[string]any{}
+		found, err := unmarshal(r, &m)
+		if err != nil {
+			return nil, err
+		}
+		return s.patchBy(r, func(cur kind.Object) (kind.Object, error) { return s.strategic(r, cur, m, found) }), nil
+	case types.MergePatchType:
+		found, err := unmarshal(r, &map[string]any{})
+		if err != nil {
+			return nil, prefixed(err)
+		}
+		return s.patchBy(r, func(cur kind.Object) (kind.Object, error) {
+			return s.patchJSON(r, cur, found, func(doc []byte) ([]byte, error) {
+				out, err := jsonpatch.MergePatch(doc, r.Body)
+				if errors.Is(err, jsonpatch.ErrBadJSONPatch) {
+					err = apierrors.NewBadRequest(err.Error())
+				}
+				return out, err
+			})
+		}), nil
+	case types.JSONPatchType:
+		var ops []any
+		found, err := unmarshal(r, &ops)
+		if err != nil {
+			return nil, prefixed(err)
+		}
+		for i, f := range found {
+			found[i] = fmt.Errorf("json patch %w", f)
+		}
+		p, err := jsonpatch.DecodePatch(r.Body)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		if len(p) > maxPatchOps {
+			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOps, len(p)))
+		}
+		return s.patchBy(r, func(cur kind.Object) (kind.Object, error) {
+			return s.patchJSON(r, cur, found, func(doc []byte) ([]byte, error) {
+				out, err := p.Apply(doc)
+				if err != nil {
+					err = unprocessable(err)
+				}
+				return out, err
+			})
+		}), nil
+	}
+	return nil, badRequest("unknown patch type %q", r.Patch)
+}
+
+func unprocessable(err error) error {
+	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", runtimeschema.GroupResource{}, "", err.Error(), 0, false)
+}
+
+func prefixed(err error) error { return badRequest("error decoding patch: %v", err) }
+
+// unmarshal reads a JSON patch document and reports duplicate keys.
+func unmarshal(r *Request, into any) ([]error, error) {
+	if r.Options.Validation == metav1.FieldValidationIgnore {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(r.Body, into); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		return nil, nil
+	}
+	found, err := kjson.UnmarshalStrict(r.Body, into)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return found, nil
+}
+
+// patchBy makes the change of a patch that works on the object as the client sees it.
+func (s *Server) patchBy(r *Request, apply func(seen kind.Object) (kind.Object, error)) *change {
+	return &change{make: func(old kind.Object) (kind.Object, error) {
+		seen := fromHub(r.Def, old)
+		if r.Sub != nil && r.Sub.View != nil {
+			var err error
+			if seen, err = r.Sub.View(old); err != nil {
+				return nil, err
+			}
+			seen.GetObjectKind().SetGroupVersionKind(r.Sub.Body.GroupVersionKind)
+		}
+		next, err := apply(seen)
+		if err != nil {
+			return nil, err
+		}
+		if next.GetName() != r.Name {
+			return nil, badRequest("the name of the object (%s) does not match the name on the URL (%s)", next.GetName(), r.Name)
+		}
+		if r.Sub == nil || r.Sub.View == nil {
+			r.Def.Default(next)
+		}
+		return s.project(r, old, next)
+	}}
+}
+
+// patchJSON applies a patch to the JSON text of an object.
+func (s *Server) patchJSON(r *Request, cur kind.Object, found []error, apply func([]byte) ([]byte, error)) (kind.Object, error) {
+	var doc bytes.Buffer
+	if err := s.State.Codec.Append(&doc, codec.JSON, cur); err != nil {
+		return nil, err
+	}
+	text, err := apply(doc.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	gvk := cur.GetObjectKind().GroupVersionKind()
+	strict := r.Options.Validation != metav1.FieldValidationIgnore
+	obj, more, err := s.State.Codec.Decode(text, codec.JSON, gvk, fresh(r), strict)
+	if err != nil {
+		return nil, apierrors.NewInvalid(runtimeschema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(text), err.Error())})
+	}
+	if err := s.patchFindings(r, append(found, more...), string(text)); err != nil {
+		return nil, err
+	}
+	return obj.(kind.Object), nil
+}
+
+// strategic merges a patch by the rules in the Go type.
+func (s *Server) strategic(r *Request, cur kind.Object, patch map[string]any, found []error) (kind.Object, error) {
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cur)
+	if err != nil {
+		return nil, err
+	}
+	next := fresh(r)
+	merged, err := strategicpatch.StrategicMergeMapPatch(doc, runtime.DeepCopyJSON(normal(patch)), next)
+	switch {
+	case err == nil:
+	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
+		return nil, unprocessable(err)
+	default:
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	strict := r.Options.Validation != metav1.FieldValidationIgnore
+	shown := fmt.Sprintf("%+v", patch)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, next, strict); err != nil {
+		more, ok := runtime.AsStrictDecodingError(err)
+		if !ok {
+			return nil, apierrors.NewInvalid(runtimeschema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
+		}
+		found = append(found, more.Errors()...)
+	}
+	if err := s.patchFindings(r, found, shown); err != nil {
+		return nil, err
+	}
+	next.GetObjectKind().SetGroupVersionKind(cur.GetObjectKind().GroupVersionKind())
+	return next, nil
+}
+
+// normal makes every number of a patch one that can be copied.
+func normal(m map[string]any) map[string]any { return m }
+
+// fresh is an empty object of the type that is patched.
+func fresh(r *Request) kind.Object {
+	if r.Sub != nil && r.Sub.Body != nil {
+		return r.Sub.Body.New()
+	}
+	return r.Def.New()
+}
+
+func (s *Server) patchFindings(r *Request, found []error, shown string) error {
+	if len(found) == 0 {
+		return nil
+	}
+	if r.Options.Validation == metav1.FieldValidationStrict {
+		text := runtime.NewStrictDecodingError(found).Error()
+		return apierrors.NewInvalid(runtimeschema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, text)})
+	}
+	for _, f := range found {
+		r.Warn(f.Error())
+	}
+	return nil
+}
+
+// applyPatch is server-side apply.
+func (s *Server) applyPatch(r *Request) (*change, error) {
+	if r.Sub != nil && r.Sub.View != nil && r.Sub.Body != nil {
+		return nil, unprocessable(fmt.Errorf("server-side apply to %s is not supported", r.Sub.Name))
+	}
+	config := map[string]any{}
+	if err := yaml.Unmarshal(r.Body, &config); err != nil {
+		return nil, badRequest("error decoding patch: %v", err)
+	}
+	if r.Options.Validation != metav1.FieldValidationIgnore {
+		if err := yaml.UnmarshalStrict(r.Body, &map[string]any{}); err != nil {
+			if r.Options.Validation == metav1.FieldValidationStrict {
+				return nil, badRequest("error strict decoding patch: %v", err)
+			}
+			r.Warn(err.Error())
+		}
+	}
+	if err := matchName(r, config); err != nil {
+		return nil, err
+	}
+	return &change{make: func(old kind.Object) (kind.Object, error) {
+		out, err := s.manager(r).Apply(old, runtime.DeepCopyJSON(config), r.Options.Manager, schema.Force(r.Options.Force))
+		if err != nil {
+			return nil, err
+		}
+		obj := out.(kind.Object)
+		obj.GetObjectKind().SetGroupVersionKind(r.Def.Storage().GroupVersionKind)
+		r.Def.Storage().Default(obj)
+		return obj, nil
+	}}, nil
+}
+
+// matchName gives an applied configuration the name of the URL, and refuses another one.
+func matchName(r *Request, config map[string]any) error {
+	meta, ok := config["metadata"].(map[string]any)
+	if !ok {
+		if config["metadata"] != nil {
+			return badRequest("metadata must be an object")
+		}
+		meta = map[string]any{}
+		config["metadata"] = meta
+	}
+	if name, given := meta["name"]; !given || name == "" {
+		meta["name"] = r.Name
+	} else if name != r.Name {
+		return badRequest("the name of the object (%v) does not match the name on the URL (%s)", name, r.Name)
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+	"proa.dev/watch"
+)
+
+// get serves GET of one object or subresource.
+func (s *Server) get(ctx context.Context, r *Request) (*Response, error) {
+	if r.Sub != nil && r.Sub.Connect != nil {
+		return s.connect(ctx, r)
+	}
+	obj, err := s.find(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if r.Sub != nil && r.Sub.View != nil {
+		view, err := r.Sub.View(obj.DeepCopyObject().(kind.Object))
+		if err != nil {
+			return nil, err
+		}
+		view.GetObjectKind().SetGroupVersionKind(r.Sub.Body.GroupVersionKind)
+		return ok(view), nil
+	}
+	return ok(fromHub(r.Def, obj)), nil
+}
+
+// find reads the named object, as fresh as the client asks.
+func (s *Server) find(ctx context.Context, r *Request) (kind.Object, error) {
+	def := r.Def.Storage()
+	if def.Computed != nil {
+		all, err := s.computed(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range all {
+			if e.Object.GetName() == r.Name {
+				return e.Object, nil
+			}
+		}
+		return nil, notFound(r.Def, r.Name)
+	}
+	cache := s.State.Cache(def)
+	if err := s.reach(ctx, cache, r.Options.List.ResourceVersion); err != nil {
+		return nil, err
+	}
+	e, found := cache.Get(def.Key(r.Namespace, r.Name))
+	if !found {
+		return nil, notFound(r.Def, r.Name)
+	}
+	return e.Object, nil
+}
+
+// reach waits until a cache is as new as the client wants it: any state for "0", a given one, or the newest.
+func (s *Server) reach(ctx context.Context, c *watch.Cache, rv string) error {
+	if rv == "" {
+		return storeError(c.Fresh(ctx))
+	}
+	rev, err := strconv.ParseUint(rv, 10, 63)
+	if err != nil {
+		return invalidVersion(rv, err)
+	}
+	return storeError(c.WaitFor(ctx, int64(rev)))
+}
+
+func invalidVersion(rv string, err error) error {
+	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", field.ErrorList{
+		field.Invalid(field.NewPath("resourceVersion"), rv, err.Error()),
+	})
+}
+
+// computed makes the objects of a kind that is not stored.
+func (s *Server) computed(ctx context.Context, r *Request) ([]*watch.Entry, error) {
+	all, err := r.Def.Computed(ctx, s.door(r))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*watch.Entry, 0, len(all))
+	keep := r.Options.List.keep(r.Def)
+	for _, o := range all {
+		o.GetObjectKind().SetGroupVersionKind(r.Def.GroupVersionKind)
+		if keep == nil || keep(o) {
+			out = append(out, &watch.Entry{Object: o})
+		}
+	}
+	return out, nil
+}
+
+// list serves GET of a collection.
+func (s *Server) list(ctx context.Context, r *Request) (*Response, error) {
+	l, err := s.page(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &Response{Code: http.StatusOK, List: l}, nil
+}
+
+// page reads a collection or a part of it. What the client says about the resource version decides between the
+// cache and the past in the store.
+func (s *Server) page(ctx context.Context, r *Request) (*List, error) {
+	def := r.Def.Storage()
+	if def.Computed != nil {
+		items, err := s.computed(ctx, r)
+		return &List{Items: items}, err
+	}
+	o := &r.Options.List
+	if o.Continue != "" {
+		return s.continued(ctx, r)
+	}
+	if o.Match == metav1.ResourceVersionMatchExact && o.ResourceVersion != "" && o.ResourceVersion != "0" {
+		rev, err := strconv.ParseUint(o.ResourceVersion, 10, 63)
+		if err != nil {
+			return nil, invalidVersion(o.ResourceVersion, err)
+		}
+		return s.past(ctx, r, int64(rev), scope(def, r.Namespace), false)
+	}
+	cache := s.State.Cache(def)
+	if err := s.reach(ctx, cache, o.ResourceVersion); err != nil {
+		return nil, err
+	}
+	if o.Limit > 0 {
+		// The pages that follow are read from the store at the revision of this one, so it should not be
+		// older than what the store still keeps.
+		if err := s.recent(ctx, cache); err != nil {
+			return nil, err
+		}
+	}
+	keep := o.keep(r.Def)
+	if name := o.exact("metadata.name"); name != "" && (def.Scope == kind.Cluster || r.Namespace != "") {
+		return one(cache, def.Key(r.Namespace, name), keep), nil
+	}
+	entries, rev := cache.List(scope(def, r.Namespace), hubKeep(r.Def, keep))
+	l := &List{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(rev, 10)}, Items: entries}
+	if o.Limit > 0 && int64(len(entries)) > o.Limit {
+		l.Items = entries[:o.Limit]
+		last := l.Items[o.Limit-1].Key
+		l.Meta.Continue = token{Rev: rev, Start: strings.TrimPrefix(last, scope(def, r.Namespace)) + "\x00"}.encode()
+		if keep == nil {
+			l.Meta.RemainingItemCount = new(int64(len(entries)) - o.Limit)
+		}
+	}
+	return l, nil
+}
+
+// hubKeep makes a test of objects of the request's version one of stored objects.
+func hubKeep(def *kind.Def, keep func(kind.Object) bool) func(kind.Object) bool {
+	if keep == nil || def.Hub == nil {
+		return keep
+	}
+	return func(o kind.Object) bool { return keep(def.FromHub(o)) }
+}
+
+func one(cache *watch.Cache, key string, keep func(kind.Object) bool) *List {
+	l := &List{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(cache.Rev(), 10)}}
+	if e, found := cache.Get(key); found && (keep == nil || keep(e.Object)) {
+		l.Items = []*watch.Entry{e}
+	}
+	return l
+}
+
+// recent brings the revision of a quiet cache up to that of the store.
+func (s *Server) recent(ctx context.Context, c *watch.Cache) error {
+	page, err := s.State.Store.List(ctx, kv.Range{Prefix: c.Prefix, Limit: 1})
+	if err != nil {
+		return storeError(err)
+	}
+	return storeError(c.WaitFor(ctx, page.Rev))
+}
+
+// token is a continue token: where the next page begins, and the revision of all of them.
+type token struct {
+	Version string `json:"v"`
+	Rev     int64  `json:"rv"`
+	Start   string `json:"start"`
+}
+
+func (t token) encode() string {
+	t.Version = "meta.k8s.io/v1"
+	b, err := json.Marshal(t)
+	if err != nil {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+var errToken = errors.New("continue key is not valid")
+
+func decodeToken(s string) (token, error) {
+	var t token
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return t, errors.Join(errToken, err)
+	}
+	if err := json.Unmarshal(b, &t); err != nil {
+		return t, errors.Join(errToken, err)
+	}
+	if t.Version != "meta.k8s.io/v1" {
+		return t, errors.New("continue key is not valid: server does not recognize this encoded version \"" + t.Version + "\"")
+	}
+	if t.Rev == 0 || t.Start == "" {
+		return t, errors.New("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+	}
+	// The start must stay below the prefix it is joined to.
+	if clean := path.Clean("/" + t.Start); strings.TrimSuffix("/"+t.Start, "/") != strings.TrimSuffix(clean, "/") {
+		return t, errors.New("continue key is not valid: " + t.Start)
+	}
+	return t, nil
+}
+
+// continued reads the page after a continue token.
+func (s *Server) continued(ctx context.Context, r *Request) (*List, error) {
+	if rv := r.Options.List.ResourceVersion; rv != "" && rv != "0" {
+		return nil, badRequest("specifying resource version is not allowed when using continue")
+	}
+	t, err := decodeToken(r.Options.List.Continue)
+	if err != nil {
+		return nil, badRequest("invalid continue token: %v", err)
+	}
+	prefix := scope(r.Def.Storage(), r.Namespace)
+	return s.past(ctx, r, t.Rev, prefix+t.Start, true)
+}
+
+// past reads a page from the store at a revision. A negative one means the newest: what an inconsistent
+// continue token asks for.
+func (s *Server) past(ctx context.Context, r *Request, rev int64, from string, isContinue bool) (*List, error) {
+	def, o := r.Def.Storage(), &r.Options.List
+	prefix := scope(def, r.Namespace)
+	keep := hubKeep(r.Def, o.keep(r.Def))
+	q := kv.Range{Prefix: prefix, From: from, Limit: o.Limit, Rev: max(rev, 0)}
+	l := &List{}
+	for {
+		page, err := s.State.Store.List(ctx, q)
+		if errors.Is(err, kv.ErrCompacted) {
+			return nil, expired(isContinue, strings.TrimPrefix(from, prefix))
+		}
+		if errors.Is(err, kv.ErrFuture) {
+			return nil, tooLarge(&watch.TooNew{Asked: rev, Have: s.State.Cache(def).Rev()})
+		}
+		if err != nil {
+			return nil, storeError(err)
+		}
+		if rev <= 0 {
+			rev = page.Rev
+		}
+		q.Rev = rev
+		for _, p := range page.Pairs {
+			obj, err := s.State.Codec.Load(def, p)
+			if err != nil {
+				return nil, err
+			}
+			if keep == nil || keep(obj) {
+				l.Items = append(l.Items, &watch.Entry{Key: p.Key, Object: obj, Rev: p.Rev})
+			}
+		}
+		more := page.Total - int64(len(page.Pairs))
+		l.Meta.ResourceVersion = strconv.FormatInt(rev, 10)
+		if more <= 0 {
+			return l, nil
+		}
+		q.From = page.Pairs[len(page.Pairs)-1].Key + "\x00"
+		if o.Limit > 0 && int64(len(l.Items)) >= o.Limit {
+			l.Meta.Continue = token{Rev: rev, Start: strings.TrimPrefix(q.From, prefix)}.encode()
+			if keep == nil {
+				l.Meta.RemainingItemCount = &more
+			}
+			return l, nil
+		}
+	}
+}
+
+// expired is the answer to a continue token whose revision is gone. It carries a token with which the rest can be
+// read, though not of the same moment.
+func expired(isContinue bool, start string) error {
+	if !isContinue {
+		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+	}
+	err := apierrors.NewResourceExpired("The provided continue parameter is too old " +
+		"to display a consistent list result. You can start a new list without " +
+		"the continue parameter, or use the continue token in this response to " +
+		"retrieve the remainder of the results. Continuing with the provided " +
+		"token results in an inconsistent list - objects that were created, " +
+		"modified, or deleted between the time the first chunk was returned " +
+		"and now may show up in the list.")
+	err.ErrStatus.ListMeta.Continue = token{Rev: -1, Start: start}.encode()
+	return err
+}

@@ -1,0 +1,218 @@
+package server
+
+import (
+	"errors"
+	"net/url"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	listvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/codec"
+	"proa.dev/kinds/kind"
+)
+
+// Request is one question to the front door, from HTTP or from a caller in the same process.
+type Request struct {
+	Verb            string // get list watch create update patch delete deletecollection
+	Def             *kind.Def
+	Sub             *kind.SubDef
+	Namespace, Name string
+
+	User  user.Info
+	Agent string // the client's name for itself, the default field manager
+
+	// Body is what HTTP brought; Object is what a caller in the same process hands over instead. Object
+	// is private to the request.
+	Body   []byte
+	Media  codec.Media
+	Object kind.Object
+
+	// Patch is the type of a patch.
+	Patch types.PatchType
+
+	Options Options
+	Clock   hop.Clock
+
+	warnings []string
+}
+
+// Options are the query parameters of a request, checked.
+type Options struct {
+	DryRun     bool
+	Manager    string
+	Validation string // Strict, Warn or Ignore
+	Force      bool
+	Delete     *metav1.DeleteOptions
+	List       ListOptions
+}
+
+// ListOptions select what list, watch and deletecollection see.
+type ListOptions struct {
+	Labels          labels.Selector
+	Fields          fields.Selector
+	Limit           int64
+	Continue        string
+	ResourceVersion string
+	Match           metav1.ResourceVersionMatch
+	TimeoutSeconds  int64
+	Bookmarks       bool
+	Initial         *bool
+}
+
+// Warn adds a text to the Warning headers of the answer.
+func (r *Request) Warn(texts ...string) { r.warnings = append(r.warnings, texts...) }
+
+// parse reads the query of a request.
+func (r *Request) parse(q url.Values) error {
+	o := &r.Options
+	if s := q.Get("timeoutSeconds"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return badRequest("strconv.ParseInt: parsing %q: invalid syntax", s)
+		}
+		o.List.TimeoutSeconds = n
+	}
+	switch r.Verb {
+	case "list", "watch", "deletecollection":
+		if err := r.parseList(q); err != nil {
+			return err
+		}
+	}
+	dry := q["dryRun"]
+	o.DryRun = len(dry) > 0
+	o.Manager, o.Validation = q.Get("fieldManager"), q.Get("fieldValidation")
+	var errs field.ErrorList
+	kindOf := ""
+	switch r.Verb {
+	case "create":
+		kindOf = "CreateOptions"
+		errs = metav1validation.ValidateCreateOptions(&metav1.CreateOptions{DryRun: dry, FieldManager: o.Manager, FieldValidation: o.Validation})
+	case "update":
+		kindOf = "UpdateOptions"
+		errs = metav1validation.ValidateUpdateOptions(&metav1.UpdateOptions{DryRun: dry, FieldManager: o.Manager, FieldValidation: o.Validation})
+	case "patch":
+		kindOf = "PatchOptions"
+		opts := &metav1.PatchOptions{DryRun: dry, FieldManager: o.Manager, FieldValidation: o.Validation}
+		if s := q.Get("force"); s != "" {
+			b := s != "0" && !strings.EqualFold(s, "false")
+			opts.Force, o.Force = &b, b
+		}
+		errs = metav1validation.ValidatePatchOptions(opts, r.Patch)
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kindOf}, "", errs)
+	}
+	if o.Validation == "" {
+		o.Validation = metav1.FieldValidationWarn
+	}
+	return nil
+}
+
+func (r *Request) parseList(q url.Values) error {
+	l := &r.Options.List
+	var err error
+	if s := q.Get("labelSelector"); s != "" {
+		if l.Labels, err = labels.Parse(s); err != nil {
+			return badRequest("unable to parse requirement: %v", strings.TrimPrefix(err.Error(), "unable to parse requirement: "))
+		}
+	}
+	if s := q.Get("fieldSelector"); s != "" {
+		if l.Fields, err = fields.ParseSelector(s); err != nil {
+			return badRequest("%v", err)
+		}
+		if l.Fields, err = r.checkFields(l.Fields); err != nil {
+			return err
+		}
+	}
+	if s := q.Get("limit"); s != "" {
+		if l.Limit, err = strconv.ParseInt(s, 10, 64); err != nil {
+			return badRequest("strconv.ParseInt: parsing %q: invalid syntax", s)
+		}
+	}
+	l.Continue, l.ResourceVersion = q.Get("continue"), q.Get("resourceVersion")
+	l.Match = metav1.ResourceVersionMatch(q.Get("resourceVersionMatch"))
+	l.Bookmarks = truth(q, "allowWatchBookmarks")
+	if q.Has("sendInitialEvents") {
+		b := truth(q, "sendInitialEvents")
+		l.Initial = &b
+	}
+	if r.Verb == "deletecollection" {
+		return nil
+	}
+	in := &internalversion.ListOptions{
+		Watch: r.Verb == "watch", ResourceVersion: l.ResourceVersion, ResourceVersionMatch: l.Match, Limit: l.Limit,
+		Continue: l.Continue, AllowWatchBookmarks: l.Bookmarks, SendInitialEvents: l.Initial,
+	}
+	if errs := listvalidation.ValidateListOptions(in, true); len(errs) > 0 {
+		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	return nil
+}
+
+func truth(q url.Values, name string) bool {
+	if !q.Has(name) {
+		return false
+	}
+	s := q.Get(name)
+	return s != "0" && !strings.EqualFold(s, "false")
+}
+
+// checkFields refuses fields that cannot be selected by.
+func (r *Request) checkFields(sel fields.Selector) (fields.Selector, error) {
+	return sel.Transform(func(label, value string) (string, string, error) {
+		if _, ok := r.Def.Fields[label]; ok {
+			return label, value, nil
+		}
+		if r.Def.FieldKnown {
+			return "", "", badRequest("field label not supported: %s", label)
+		}
+		known := `"metadata.name", "metadata.namespace"`
+		return "", "", badRequest("%q is not a known field selector: only %s", label, known)
+	})
+}
+
+// keep is the selection of a list or watch as a test of one object; nil when all objects pass.
+func (l *ListOptions) keep(def *kind.Def) func(kind.Object) bool {
+	byLabel, byField := l.Labels, l.Fields
+	if byLabel != nil && byLabel.Empty() {
+		byLabel = nil
+	}
+	var wanted fields.Requirements
+	if byField != nil {
+		wanted = byField.Requirements()
+	}
+	if byLabel == nil && len(wanted) == 0 {
+		return nil
+	}
+	return func(o kind.Object) bool {
+		for _, w := range wanted {
+			if (def.Fields[w.Field](o) == w.Value) == (w.Operator == "!=") {
+				return false
+			}
+		}
+		return byLabel == nil || byLabel.Matches(labels.Set(o.GetLabels()))
+	}
+}
+
+// exactName is the name that a field selector pins, if any.
+func (l *ListOptions) exact(label string) string {
+	if l.Fields == nil {
+		return ""
+	}
+	v, _ := l.Fields.RequiresExactMatch(label)
+	return v
+}
+
+var errNoBody = errors.New("the request has no body")

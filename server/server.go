@@ -1,0 +1,88 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/kind"
+	"proa.dev/server/authz"
+	"proa.dev/server/schema"
+)
+
+// Authenticator is hop 2 as the server needs it.
+type Authenticator interface {
+	// Request says who asks. An error is a refusal: 401.
+	Request(r *http.Request) (user.Info, error)
+	// Review checks a token for the given audiences.
+	Review(ctx context.Context, spec authenticationv1.TokenReviewSpec) authenticationv1.TokenReviewStatus
+	// Issue signs a token for a service account and completes the request's status.
+	Issue(ctx context.Context, account *corev1.ServiceAccount, request *authenticationv1.TokenRequest) error
+}
+
+// Authorizer is hop 3 as the server needs it.
+type Authorizer interface {
+	authz.Authorizer
+	Rules
+}
+
+// Config is what a server is made of.
+type Config struct {
+	State    *State
+	Authn    Authenticator
+	Authz    Authorizer
+	Owner    *schema.Owner
+	Recorder *hop.Recorder
+	Log      *slog.Logger
+	// Mutate and Check are the built-in admission plugins of hops 4 and 6, in order.
+	Mutate, Check []Plugin
+	// Observe is told about every finished HTTP request; nil for nobody.
+	Observe func(Observation)
+	// Paths serves what is not a resource: health, metrics, OpenAPI and the like. Discovery is the server's own.
+	Paths http.Handler
+	// Address is where clients reach the server, for discovery.
+	Address string
+	// Inflight bounds the requests that are served at the same time, watches aside.
+	Inflight int
+}
+
+// Plugin is one admission step. Its name is the one it can be switched off by.
+type Plugin struct {
+	Name string
+	// Admit looks at a write; in hop 4 it may change Object.
+	Admit func(ctx context.Context, a *Admission) error
+}
+
+// Admission is a write as an admission plugin sees it.
+type Admission struct {
+	Door      kind.Door
+	Verb      string // create, update, delete, connect
+	Def       *kind.Def
+	Sub       string
+	Namespace string
+	Name      string
+	User      user.Info
+	Object    kind.Object // in the stored version; nil on delete
+	Old       kind.Object // nil on create
+	DryRun    bool
+	Warn      func(texts ...string)
+}
+
+// Server is the front door.
+type Server struct {
+	Config
+	queue *queue
+}
+
+// New makes a server.
+func New(c Config) *Server {
+	if c.Inflight == 0 {
+		c.Inflight = 600
+	}
+	return &Server{Config: c, queue: newQueue(c.Inflight)}
+}

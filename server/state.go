@@ -1,0 +1,141 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/codec"
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+	"proa.dev/watch"
+)
+
+// Store is what the server needs of hop 7.
+type Store interface {
+	kv.Reader
+	kv.Watcher
+	kv.Committer
+}
+
+// State is the one copy of the cluster's objects in this process: a cache for each stored resource, started when it is
+// first asked for. It is made before the server, because authentication and authorization read it too.
+type State struct {
+	Codec *codec.Codec
+	Store Store
+	log   *slog.Logger
+
+	ctx  context.Context // the life of the caches; State owns their goroutines
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	defs   atomic.Pointer[table]
+	mu     sync.Mutex // guards caches
+	caches map[string]*watch.Cache
+}
+
+// table finds descriptors. It is immutable; a custom resource replaces it.
+type table struct {
+	all       []*kind.Def
+	byVersion map[schema.GroupVersionResource]*kind.Def
+	stored    map[schema.GroupResource]*kind.Def
+}
+
+func newTable(defs []*kind.Def) *table {
+	t := &table{all: defs, byVersion: map[schema.GroupVersionResource]*kind.Def{}, stored: map[schema.GroupResource]*kind.Def{}}
+	for _, d := range defs {
+		t.byVersion[d.GroupVersion().WithResource(d.Plural)] = d
+		if d.Hub == nil {
+			t.stored[d.Resource()] = d
+		}
+	}
+	return t
+}
+
+// NewState makes the state; Close ends it.
+func NewState(ctx context.Context, c *codec.Codec, s Store, defs []*kind.Def, log *slog.Logger) *State {
+	st := &State{Codec: c, Store: s, log: log, caches: map[string]*watch.Cache{}}
+	st.ctx, st.stop = context.WithCancel(ctx)
+	st.defs.Store(newTable(defs))
+	return st
+}
+
+// Close ends the caches and waits for them.
+func (s *State) Close() {
+	s.stop()
+	s.wg.Wait()
+}
+
+// Def finds the stored version of a resource.
+func (s *State) Def(gr schema.GroupResource) *kind.Def { return s.defs.Load().stored[gr] }
+
+// Cache returns the cache of a resource and starts it on first use.
+func (s *State) Cache(def *kind.Def) *watch.Cache {
+	def = def.Storage()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.caches[def.Stored]; ok {
+		return c
+	}
+	config := watch.Config{
+		Prefix: def.Prefix(), Source: s.Store, Log: s.log,
+		Decode: func(p kv.Pair) (kind.Object, error) { return s.Codec.Load(def, p) },
+	}
+	if def.Index != "" {
+		config.Index = def.Fields[def.Index]
+	}
+	c := watch.New(config)
+	s.caches[def.Stored] = c
+	s.wg.Go(func() { c.Run(s.ctx) })
+	return c
+}
+
+// Get reads one object, fresh. The object is shared and read-only.
+func (s *State) Get(ctx context.Context, gr schema.GroupResource, namespace, name string) (kind.Object, error) {
+	def := s.Def(gr)
+	if def == nil {
+		return nil, fmt.Errorf("no resource %s", gr)
+	}
+	c := s.Cache(def)
+	if err := c.Fresh(ctx); err != nil {
+		return nil, storeError(err)
+	}
+	e, ok := c.Get(def.Key(namespace, name))
+	if !ok {
+		return nil, notFound(def, name)
+	}
+	return e.Object, nil
+}
+
+// List reads the objects of a namespace, or all of them, fresh.
+func (s *State) List(ctx context.Context, gr schema.GroupResource, namespace string) (iter.Seq[kind.Object], error) {
+	def := s.Def(gr)
+	if def == nil {
+		return nil, fmt.Errorf("no resource %s", gr)
+	}
+	c := s.Cache(def)
+	if err := c.Fresh(ctx); err != nil {
+		return nil, storeError(err)
+	}
+	entries, _ := c.List(scope(def, namespace), nil)
+	return func(yield func(kind.Object) bool) {
+		for _, e := range entries {
+			if !yield(e.Object) {
+				return
+			}
+		}
+	}, nil
+}
+
+// scope is the key prefix of a namespace of a resource, or of all of it.
+func scope(def *kind.Def, namespace string) string {
+	if def.Scope == kind.Namespaced && namespace != "" {
+		return def.Prefix() + namespace + "/"
+	}
+	return def.Prefix()
+}

@@ -1,0 +1,286 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+	"proa.dev/server/schema"
+	"proa.dev/watch"
+)
+
+// maxTries bounds how often a write starts again because another one was faster.
+const maxTries = 20
+
+// update serves PUT and the four patches, on the object or on a subresource.
+func (s *Server) update(ctx context.Context, r *Request) (*Response, error) {
+	next, err := s.change(r)
+	if err != nil {
+		return nil, err
+	}
+	def := r.Def.Storage()
+	key := def.Key(r.Namespace, r.Name)
+	cache := s.State.Cache(def)
+	if err := cache.Fresh(ctx); err != nil {
+		return nil, storeError(err)
+	}
+	cur, found := cache.Get(key)
+	for try := 0; ; try++ {
+		if !found {
+			return s.createByUpdate(ctx, r, next)
+		}
+		out, rev, err := s.updateOnce(ctx, r, cur, next)
+		c, lost := errors.AsType[*kv.Conflict](err)
+		if !lost || c.Key != key {
+			return s.updated(r, out, rev, err)
+		}
+		if try >= maxTries || (r.Verb == "update" && next.pinned) {
+			return nil, modified(def, r.Name)
+		}
+		if found = c.Now.Rev != 0; found {
+			obj, err := s.State.Codec.Load(def, c.Now)
+			if err != nil {
+				return nil, err
+			}
+			cur = &watch.Entry{Key: key, Object: obj, Rev: c.Now.Rev}
+		}
+	}
+}
+
+func (s *Server) updated(r *Request, out kind.Object, rev int64, err error) (*Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	s.done(r, out, rev, http.StatusOK)
+	if r.Sub != nil && r.Sub.View != nil {
+		view, err := r.Sub.View(out)
+		if err != nil {
+			return nil, err
+		}
+		view.GetObjectKind().SetGroupVersionKind(r.Sub.Body.GroupVersionKind)
+		return ok(view), nil
+	}
+	return ok(fromHub(r.Def, out)), nil
+}
+
+// createByUpdate is what happens when the object is not there: a PUT or an apply may make it.
+func (s *Server) createByUpdate(ctx context.Context, r *Request, next *change) (*Response, error) {
+	if r.Sub != nil || (r.Verb == "update" && !r.Def.CreateOnUpdate) || (r.Verb == "patch" && r.Patch != types.ApplyPatchType) {
+		return nil, notFound(r.Def, r.Name)
+	}
+	empty := r.Def.Storage().New()
+	obj, err := next.make(empty)
+	if err != nil {
+		return nil, err
+	}
+	if r.Verb == "update" && obj.GetResourceVersion() != "" {
+		return nil, notFound(r.Def, r.Name)
+	}
+	if obj.GetUID() != "" {
+		return nil, apierrors.NewConflict(r.Def.Resource(), r.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", obj.GetUID()))
+	}
+	if err := matchNamespace(r, obj); err != nil {
+		return nil, err
+	}
+	birth(obj)
+	if r.Patch != types.ApplyPatchType {
+		obj = s.own(r, empty, obj)
+	}
+	out, rev, err := s.write(ctx, r, obj, nil, 0)
+	if c, lost := errors.AsType[*kv.Conflict](err); lost && c.Key == r.Def.Key(r.Namespace, r.Name) {
+		return nil, apierrors.NewAlreadyExists(r.Def.Resource(), r.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.done(r, out, rev, http.StatusCreated)
+	return &Response{Code: http.StatusCreated, Object: fromHub(r.Def, out)}, nil
+}
+
+// updateOnce tries the change against one state of the object.
+func (s *Server) updateOnce(ctx context.Context, r *Request, cur *watch.Entry, next *change) (kind.Object, int64, error) {
+	old := cur.Object.DeepCopyObject().(kind.Object)
+	obj, err := next.make(old)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := s.precondition(r, obj, old); err != nil {
+		return nil, 0, err
+	}
+	obj.SetResourceVersion(old.GetResourceVersion())
+	if r.Patch != types.ApplyPatchType {
+		obj = s.own(r, old, obj)
+	}
+	r.Clock.Done(hop.Schema)
+	return s.write(ctx, r, obj, old, cur.Rev)
+}
+
+// precondition compares what the client knows of the object with what is stored.
+func (s *Server) precondition(r *Request, obj, old kind.Object) error {
+	if err := matchNamespace(r, obj); err != nil {
+		return err
+	}
+	if r.Verb == "update" && obj.GetResourceVersion() == "" && r.Def.Storage().Conditional {
+		return apierrors.NewInvalid(r.Def.GroupKind(), r.Name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
+		})
+	}
+	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" && rv != old.GetResourceVersion() {
+		if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
+			return apierrors.NewInvalid(r.Def.GroupKind(), r.Name, field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, err.Error()),
+			})
+		}
+		return modified(r.Def, r.Name)
+	}
+	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
+		return apierrors.NewConflict(r.Def.Resource(), r.Name,
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())) //nolint:staticcheck // the wording clients know
+	}
+	return nil
+}
+
+// change is the wanted change of an update: make computes the new stored object from the old one, which it does
+// not change, as often as needed.
+type change struct {
+	make   func(old kind.Object) (kind.Object, error)
+	pinned bool // the client said which revision it has seen
+}
+
+// change reads the body of an update or patch.
+func (s *Server) change(r *Request) (*change, error) {
+	if r.Verb == "patch" {
+		return s.patch(r)
+	}
+	body, err := s.decode(r)
+	if err != nil {
+		return nil, err
+	}
+	if name := body.GetName(); name != r.Name {
+		if name != "" || r.Sub == nil || r.Sub.Body == nil {
+			if name == "" {
+				return nil, badRequest("the name of the object (%s based on URL) was undeterminable: name must be provided", r.Name)
+			}
+			return nil, badRequest("the name of the object (%s) does not match the name on the URL (%s)", name, r.Name)
+		}
+		body.SetName(r.Name)
+	}
+	return &change{pinned: body.GetResourceVersion() != "", make: func(old kind.Object) (kind.Object, error) {
+		obj := body.DeepCopyObject().(kind.Object)
+		return s.project(r, old, obj)
+	}}, nil
+}
+
+// project turns the new body into the new stored object: by conversion, or through a projection such as scale.
+func (s *Server) project(r *Request, old, body kind.Object) (kind.Object, error) {
+	if r.Sub == nil || r.Sub.View == nil {
+		return toHub(r.Def, body), nil
+	}
+	obj := old.DeepCopyObject().(kind.Object)
+	if err := r.Sub.Change(obj, body); err != nil {
+		return nil, err
+	}
+	obj.SetResourceVersion(body.GetResourceVersion())
+	if body.GetUID() != "" {
+		obj.SetUID(body.GetUID())
+	}
+	return obj, nil
+}
+
+// check is the second half of hop 5: what the kind itself demands of a write.
+func (s *Server) check(r *Request, obj, old kind.Object) error {
+	def := r.Def.Storage()
+	if old != nil {
+		obj.SetSelfLink("")
+		schema.KeepTimes(old, obj)
+	}
+	var errs field.ErrorList
+	var warn func(obj, old kind.Object) []string
+	if r.Sub != nil && r.Sub.View == nil {
+		r.Sub.Prepare(obj, old)
+		errs, warn = r.Sub.Validate(obj, old), r.Sub.Warn
+	} else {
+		def.Prepare(obj, old)
+		errs, warn = s.validateAs(r.Def, obj, old), def.Warn
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(def.GroupKind(), obj.GetName(), errs)
+	}
+	if warn != nil {
+		r.Warn(warn(obj, old)...)
+	}
+	return nil
+}
+
+// validateAs checks a stored object by the rules of the version it was sent in.
+func (s *Server) validateAs(def *kind.Def, obj, old kind.Object) field.ErrorList {
+	if def.Hub == nil {
+		return def.Validate(obj, old)
+	}
+	var was kind.Object
+	if old != nil {
+		was = def.FromHub(old)
+	}
+	return def.Validate(def.FromHub(obj), was)
+}
+
+// mutate is hop 4: the built-in admission plugins that may change an object.
+func (s *Server) mutate(ctx context.Context, r *Request, obj, old kind.Object) error {
+	return s.admit(ctx, r, s.Mutate, obj, old)
+}
+
+// validate is hop 6: those that may only refuse.
+func (s *Server) validate(ctx context.Context, r *Request, obj, old kind.Object) error {
+	return s.admit(ctx, r, s.Check, obj, old)
+}
+
+func (s *Server) admit(ctx context.Context, r *Request, plugins []Plugin, obj, old kind.Object) error {
+	if len(plugins) == 0 {
+		return nil
+	}
+	a := &Admission{
+		Door: s.door(r), Verb: r.Verb, Def: r.Def.Storage(), Namespace: r.Namespace, Name: r.Name, User: r.User,
+		Object: obj, Old: old, DryRun: r.Options.DryRun, Warn: r.Warn,
+	}
+	switch {
+	case obj == nil:
+		a.Verb = "delete"
+	case old == nil:
+		a.Verb, a.Name = "create", obj.GetName()
+	default:
+		a.Verb = "update"
+	}
+	if r.Sub != nil {
+		a.Sub = r.Sub.Name
+	}
+	for _, p := range plugins {
+		if err := p.Admit(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// vanishes says that an object whose deletion has begun has nothing left that holds it.
+func vanishes(def *kind.Def, obj kind.Object) bool {
+	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
+		return false
+	}
+	if g := obj.GetDeletionGracePeriodSeconds(); g != nil && *g != 0 {
+		return false
+	}
+	return def.Deletion.Held == nil || !def.Deletion.Held(obj)
+}
+
+// stamp is the time of a deletion.
+func stamp(t metav1.Time) *metav1.Time { return &t }
