@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -27,8 +28,9 @@ type step struct {
 type testCase struct {
 	name    string
 	prepare func(context.Context, *target) error
-	watch   func() *call // what to watch while the steps run, if anything
-	list    func() *call // where the watch starts
+	watch   func() *call  // what to watch while the steps run, if anything
+	list    func() *call  // where the watch starts
+	settle  time.Duration // rest after each write, for kinds the server itself writes to
 	steps   []step
 }
 
@@ -77,6 +79,7 @@ type engine struct {
 	a, b    *target
 	verbose bool
 	only    *regexp.Regexp
+	show    bool // print the answers of steps that match only
 }
 
 func (e *engine) run(ctx context.Context, cases []*testCase, workers int) []*caseResult {
@@ -121,7 +124,9 @@ func (e *engine) one(ctx context.Context, c *testCase) *caseResult {
 		if ctx.Err() != nil {
 			break
 		}
-		e.step(ctx, r, s, sa, sb)
+		if e.step(ctx, r, s, sa, sb) && c.settle > 0 {
+			time.Sleep(c.settle)
+		}
 	}
 	if finish != nil {
 		finish()
@@ -147,19 +152,20 @@ func both[T any](f func(*target) (T, error), a, b *target) (T, T, error) {
 	return x, y, errB
 }
 
-func (e *engine) step(ctx context.Context, r *caseResult, s step, sa, sb *state) {
+// step sends one request to both servers and says whether it was a write.
+func (e *engine) step(ctx context.Context, r *caseResult, s step, sa, sb *state) bool {
 	sa.missing, sb.missing = false, false
 	ca, cb := s.build(sa), s.build(sb)
 	if sa.missing || sb.missing {
 		r.blocked = append(r.blocked, s.name)
-		return
+		return false
 	}
 	r.requests++
 	calls := map[*target]*call{e.a: ca, e.b: cb}
 	x, y, err := both(func(t *target) (*answer, error) { return t.do(ctx, calls[t]) }, e.a, e.b)
 	if err != nil {
 		r.fail(s.name, err)
-		return
+		return false
 	}
 	if s.save != "" && x.Code < 300 && y.Code < 300 {
 		oa, okA := x.Body.(map[string]any)
@@ -173,6 +179,10 @@ func (e *engine) step(ctx context.Context, r *caseResult, s step, sa, sb *state)
 			r.findings = append(r.findings, finding{Case: r.name, Step: s.name, Request: ca.String(), Class: class, difference: d})
 		}
 	}
+	if e.show && e.only.MatchString(s.name) {
+		fmt.Fprintf(os.Stderr, "%s: %s\n  %s\n  %s\n  upstream %d %s %s\n  proa     %d %s %s\n", r.name, s.name, ca, head(string(ca.body), 2000),
+			x.Code, x.Warnings, encode(x.Body), y.Code, y.Warnings, encode(y.Body))
+	}
 	if s.must && x.Code >= 300 {
 		add("corpus", difference{"upstream refuses", show(x.Body), ""})
 	}
@@ -180,6 +190,7 @@ func (e *engine) step(ctx context.Context, r *caseResult, s step, sa, sb *state)
 	for _, d := range diffs {
 		add(class, d)
 	}
+	return ca.method != http.MethodGet && ca.query.Get("dryRun") == "" && x.Code < 300
 }
 
 // compareAnswers masks and compares two answers. When only the order of causes

@@ -30,6 +30,7 @@ type flags struct {
 	proa, focus, json, text, docs    string
 	proaConfig, upstreamConfig, step string
 	upstreamOnly, update, verbose    bool
+	show                             bool
 	workers                          int
 }
 
@@ -46,6 +47,7 @@ func parse() flags {
 	flag.BoolVar(&f.upstreamOnly, "upstream-only", false, "compare two upstream systems: must show no difference")
 	flag.BoolVar(&f.update, "update", false, "lower the ratchet to what was found")
 	flag.BoolVar(&f.verbose, "v", false, "print each case when it is done")
+	flag.BoolVar(&f.show, "show", false, "with -step: print both answers of the matching steps")
 	flag.IntVar(&f.workers, "workers", 4, "cases at a time")
 	flag.Parse()
 	return f
@@ -103,7 +105,7 @@ func run(ctx context.Context, f flags) error {
 		return err
 	}
 	begin := time.Now()
-	results := (&engine{a: a, b: b, verbose: f.verbose, only: only}).run(ctx, cases, f.workers)
+	results := (&engine{a: a, b: b, verbose: f.verbose, only: only, show: f.show && f.step != ""}).run(ctx, cases, f.workers)
 	if err := ctx.Err(); err != nil {
 		return err
 	}

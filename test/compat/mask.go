@@ -31,6 +31,8 @@ func newMasker(port string) *masker {
 		compile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`, "<uid>"),
 		compile(`eyJ[\w-]+\.[\w-]+\.[\w-]+`, "<token>"),
 		compile(`(ResourceVersion in (?:the )?(?:precondition|record)) \(\d+\)`, "$1 (<rv>)"),
+		compile(`(ResourceVersion in (?:precondition|object meta)): \d+`, "$1: <rv>"),
+		compile(`X509SHA256=[0-9a-f]{64}`, "X509SHA256=<hash>"),
 		compile(`(Too large resource version): \d+, current: \d+`, "$1: <rv>, current: <rv>"),
 		compile(`(too old resource version): \d+ \(\d+\)`, "$1: <rv> (<rv>)"),
 		compile(`10\.96\.\d+\.\d+`, "<service-ip>"),
@@ -55,8 +57,12 @@ func (m *masker) walk(key string, v any) any {
 		for i, item := range x {
 			out[i] = m.walk(key, item)
 		}
-		if key == "managedFields" {
+		switch key {
+		case "managedFields":
 			slices.SortStableFunc(out, func(a, b any) int { return cmp.Compare(fieldKey(a), fieldKey(b)) })
+		case "resourceRules", "nonResourceRules":
+			// The rules of a SelfSubjectRulesReview come in no fixed order.
+			slices.SortStableFunc(out, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 		}
 		return out
 	case string:

@@ -96,7 +96,9 @@ func (k *kindCase) unknownFieldSteps() {
 	doubled := strings.TrimSuffix(plain, "}") + fmt.Sprintf(`,"kind":%q}`, k.kind)
 	unknown := clone(o)
 	unknown["nonsense"] = "x"
-	unknown["metadata"].(map[string]any)["nonsense"] = "x"
+	if meta, ok := unknown["metadata"].(map[string]any); ok {
+		meta["nonsense"] = "x"
+	}
 	for key, v := range unknown {
 		if inner, ok := v.(map[string]any); ok && key != "metadata" {
 			inner["nonsense"] = "x"

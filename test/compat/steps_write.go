@@ -23,6 +23,7 @@ func (k *kindCase) updateSteps() {
 	label := func(value string) func(o, m map[string]any) {
 		return func(_, m map[string]any) { set(m, "labels", "changed", value) }
 	}
+	k.add("get before update", "first", func(*state) *call { return &call{method: http.MethodGet, path: k.path(k.objectName(first), "")} })
 	k.change("update labels, dry run", "first", "", dry(), label("dry"))
 	k.change("update without change", "first", "", nil, func(_, _ map[string]any) {})
 	k.change("update labels", "first", "updated", nil, label("yes"))
