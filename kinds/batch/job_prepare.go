@@ -1,0 +1,101 @@
+package batch
+
+import (
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/core"
+)
+
+// The labels by which a job knows its pods; the old ones have no prefix.
+const (
+	oldNameLabel = "job-name"
+	oldUIDLabel  = "controller-uid"
+)
+
+func prepareJob(j, old *batchv1.Job) {
+	if old == nil {
+		if !or(j.Spec.ManualSelector, false) {
+			generateSelector(j)
+		}
+		prepareJobSpec(&j.Spec, nil)
+		return
+	}
+	prepareJobSpec(&j.Spec, &old.Spec)
+}
+
+// prepareJobSpec drops what belongs to features that are off.
+func prepareJobSpec(s, old *batchv1.JobSpec) {
+	if old == nil || old.Scheduling == nil {
+		s.Scheduling = nil
+	}
+	core.DropDisabledTemplateFields(&s.Template, oldTemplate(old))
+}
+
+// generateSelector makes the job select its own pods and no others. Labels that a client has set stay:
+// if they are wrong, validation says so.
+func generateSelector(j *batchv1.Job) {
+	t := &j.Spec.Template
+	if t.Labels == nil {
+		t.Labels = map[string]string{}
+	}
+	keep := func(labels map[string]string, key, value string) {
+		if _, there := labels[key]; !there {
+			labels[key] = value
+		}
+	}
+	keep(t.Labels, oldNameLabel, j.Name)
+	keep(t.Labels, batchv1.JobNameLabel, j.Name)
+	keep(t.Labels, oldUIDLabel, string(j.UID))
+	keep(t.Labels, batchv1.ControllerUidLabel, string(j.UID))
+	if j.Spec.Selector == nil {
+		j.Spec.Selector = &metav1.LabelSelector{}
+	}
+	if j.Spec.Selector.MatchLabels == nil {
+		j.Spec.Selector.MatchLabels = map[string]string{}
+	}
+	keep(j.Spec.Selector.MatchLabels, batchv1.ControllerUidLabel, string(j.UID))
+}
+
+func oldTemplate(s *batchv1.JobSpec) *corev1.PodTemplateSpec {
+	if s == nil {
+		return nil
+	}
+	return &s.Template
+}
+
+func warnJob(j, old *batchv1.Job) []string {
+	path := field.NewPath("spec")
+	switch {
+	case old == nil:
+		return append(warnName(j.Name), warnJobSpec(path, &j.Spec, nil)...)
+	case j.Generation != old.Generation:
+		return warnJobSpec(path, &j.Spec, &old.Spec)
+	}
+	return nil
+}
+
+// warnName warns of names that pods cannot carry on.
+func warnName(name string) []string {
+	if msgs := utilvalidation.IsDNS1123Label(name); len(msgs) > 0 {
+		return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs)}
+	}
+	return nil
+}
+
+func warnJobSpec(path *field.Path, s, old *batchv1.JobSpec) []string {
+	var warnings []string
+	if isIndexed(s) && or(s.Completions, 0) > manyCompletions && or(s.Parallelism, 0) > manyFailures {
+		warnings = append(warnings, fmt.Sprintf("%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail", path))
+	}
+	return append(warnings, core.PodTemplateWarnings(path.Child("template"), &s.Template, oldTemplate(old))...)
+}
+
+func isIndexed(s *batchv1.JobSpec) bool {
+	return or(s.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion
+}
