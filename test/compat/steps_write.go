@@ -25,7 +25,7 @@ func (k *kindCase) updateSteps() {
 	}
 	k.add("get before update", "first", func(*state) *call { return &call{method: http.MethodGet, path: k.path(k.objectName(first), "")} })
 	k.change("update labels, dry run", "first", "", dry(), label("dry"))
-	k.change("update without change", "first", "", nil, func(_, _ map[string]any) {})
+	k.change("update without change", "first", "first", nil, func(_, _ map[string]any) {})
 	k.change("update labels", "first", "updated", nil, label("yes"))
 	k.change("update with old resourceVersion", "first", "", nil, label("late"))
 	k.change("update without resourceVersion", "updated", "updated", nil, func(_, m map[string]any) {

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// count is a line of a table.
+type count struct{ total, passed, failed, open int }
+
+func (c *count) add(r result) {
+	c.total++
+	switch r.State {
+	case "passed":
+		c.passed++
+	case "":
+		c.open++
+	default:
+		c.failed++
+	}
+}
+
+// area is the first words of a test's name: its group and what it is about.
+func area(name string) string {
+	sig, rest, _ := strings.Cut(name, "] ")
+	if i := strings.Index(rest, " should"); i > 0 {
+		rest = rest[:i]
+	}
+	words := strings.Fields(rest)
+	return sig + "] " + strings.Join(words[:min(len(words), 2)], " ")
+}
+
+// markdown is the text of docs/conformance.md.
+func (r *record) markdown() string {
+	var all count
+	areas, tiers := map[string]*count{}, map[string]*count{}
+	var lines []string
+	for _, t := range r.tests {
+		x := r.results[t.Name]
+		all.add(x)
+		tally(areas, area(t.Name), x)
+		tally(tiers, t.Tier, x)
+		if x.State != "" && x.State != "passed" {
+			lines = append(lines, fmt.Sprintf("- %s (tier %s, %s): %s", t.Name, t.Tier, x.State, strings.ReplaceAll(x.Reason, "<", "&lt;")))
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Conformance\n\n%d of %d tests of the Kubernetes v1.37.1 conformance suite passed, %d did not, %d have not been run. Written by `make conformance` (`go run ./test/conformance`) on %s.\n",
+		all.passed, all.total, all.failed, all.open, time.Now().UTC().Format(time.DateOnly))
+	b.WriteString("The suite is upstream's e2e.test, built from its Go module. Without nodes it runs with `--num-nodes=0 --allowed-not-ready-nodes=-1`; a test that did not pass is run once more. ")
+	b.WriteString("Each test shows its last result; tests recorded as passing that need no containers are the gate (`-gate`).\n\n")
+	b.WriteString("Tiers: 1 needs an API server only, 2a controllers too, 2b nodes that may be simulated, 3a containers, 3b a pod network too.\n\n")
+	writeTable(&b, "tier", tiers)
+	writeTable(&b, "area", areas)
+	fmt.Fprintf(&b, "## Not passed\n\n%s\n", strings.Join(lines, "\n"))
+	return b.String()
+}
+
+func tally(m map[string]*count, key string, x result) {
+	if m[key] == nil {
+		m[key] = &count{}
+	}
+	m[key].add(x)
+}
+
+func writeTable(b *strings.Builder, head string, counts map[string]*count) {
+	keys := make([]string, 0, len(counts))
+	for k := range counts {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	fmt.Fprintf(b, "| %s | tests | passed | not passed | not run |\n|---|---|---|---|---|\n", head)
+	for _, k := range keys {
+		c := counts[k]
+		fmt.Fprintf(b, "| %s | %d | %d | %d | %d |\n", k, c.total, c.passed, c.failed, c.open)
+	}
+	b.WriteString("\n")
+}
