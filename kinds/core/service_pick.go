@@ -1,0 +1,127 @@
+package core
+
+import (
+	"encoding/binary"
+	"math"
+	"net/netip"
+)
+
+// Which address or port a service gets when it does not ask for one. Each range has a lower band, which is
+// given out last, so that those who choose for themselves find something free there.
+
+// The node ports of the cluster.
+const (
+	firstNodePort = 30000
+	lastNodePort  = 32767
+)
+
+// band is the size of the lower band: a part of the range within bounds, or nothing of a small range.
+func band(size, part, least, most uint64) uint64 {
+	if size <= least {
+		return 0
+	}
+	return min(max(size/part, least), most)
+}
+
+// pickPort chooses a free node port. random returns a number below n.
+func pickPort(taken func(int) bool, random func(n uint64) uint64) (int, bool) {
+	const size = lastNodePort - firstNodePort + 1
+	low := band(size, 32, 16, 128)
+	pick := func(from, count uint64) (int, bool) {
+		start := random(count)
+		for i := range count {
+			if port := firstNodePort + int(from+(start+i)%count); !taken(port) {
+				return port, true
+			}
+		}
+		return 0, false
+	}
+	if port, ok := pick(low, size-low); ok {
+		return port, true
+	}
+	return pick(0, low)
+}
+
+// pickAddress chooses a free address of a range. random returns a number below n.
+func pickAddress(r netip.Prefix, taken func(netip.Addr) bool, random func(n uint64) uint64) (netip.Addr, bool) {
+	first, last := usable(r)
+	hosts := distance(first, last)
+	if hosts == 0 {
+		return netip.Addr{}, false
+	}
+	low := band(span(r), 16, 16, 256)
+	pick := func(from, count uint64) (netip.Addr, bool) {
+		if count == 0 {
+			return netip.Addr{}, false
+		}
+		start := random(count)
+		for i := range count {
+			at := start + i
+			if at >= count || at < start {
+				at -= count
+			}
+			if ip := after(first, from+at); !taken(ip) {
+				return ip, true
+			}
+		}
+		return netip.Addr{}, false
+	}
+	if ip, ok := pick(low, hosts-min(low, hosts)); ok {
+		return ip, true
+	}
+	return pick(0, min(low, hosts))
+}
+
+// holds says that an address of a range can be given out: not the network's own, nor the broadcast address.
+func holds(r netip.Prefix, ip netip.Addr) bool {
+	first, last := usable(r)
+	return r.Contains(ip) && !ip.Less(first) && !last.Less(ip)
+}
+
+// usable are the first and the last address that can be given out.
+func usable(r netip.Prefix) (first, last netip.Addr) {
+	base := r.Masked().Addr()
+	last = after(base, span(r)-1)
+	if base.Is4() {
+		last = last.Prev()
+	}
+	return base.Next(), last
+}
+
+// span is the number of addresses in a range. Ranges beyond 64 bits count as one of 64.
+func span(r netip.Prefix) uint64 {
+	bits := r.Addr().BitLen() - r.Bits()
+	if bits >= 64 {
+		return math.MaxUint64
+	}
+	return 1 << bits
+}
+
+// distance is the number of addresses from a to b, with both; 0 when there are none.
+func distance(a, b netip.Addr) uint64 {
+	if b.Less(a) || !b.IsValid() {
+		return 0
+	}
+	x, y := a.As16(), b.As16()
+	n := binary.BigEndian.Uint64(y[8:]) - binary.BigEndian.Uint64(x[8:])
+	if n == math.MaxUint64 {
+		return n
+	}
+	return n + 1
+}
+
+// after is the address n after ip.
+func after(ip netip.Addr, n uint64) netip.Addr {
+	if ip.Is4() {
+		b := ip.As4()
+		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n))
+		return netip.AddrFrom4(b)
+	}
+	b := ip.As16()
+	low := binary.BigEndian.Uint64(b[8:])
+	binary.BigEndian.PutUint64(b[8:], low+n)
+	if low+n < low {
+		binary.BigEndian.PutUint64(b[:8], binary.BigEndian.Uint64(b[:8])+1)
+	}
+	return netip.AddrFrom16(b)
+}
