@@ -7,10 +7,16 @@ import "proa.dev/kinds/kind"
 // All lists the kinds of the group.
 func All() []*kind.Def {
 	return []*kind.Def{
+		ComponentStatuses(),
 		ConfigMaps(),
+		Endpoints(),
 		Events(),
+		LimitRanges(),
 		Namespaces(),
 		Nodes(),
+		PersistentVolumeClaims(),
+		PersistentVolumes(),
+		ResourceQuotas(),
 		Secrets(),
 		ServiceAccounts(),
 		Services(),

@@ -272,4 +272,3 @@ func claimResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	}
 	return nil
 }
-
