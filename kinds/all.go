@@ -11,6 +11,7 @@ import (
 	"proa.dev/kinds/coordination"
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/discovery"
+	"proa.dev/kinds/events"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/networking"
 	"proa.dev/kinds/node"
@@ -20,8 +21,10 @@ import (
 
 // All lists every built-in resource.
 func All() []*kind.Def {
+	stored := core.All()
 	return slices.Concat(
-		core.All(),
+		stored,
+		events.All(stored),
 		coordination.All(),
 		node.All(),
 		scheduling.All(),
