@@ -1,0 +1,124 @@
+package control
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// queue hands each key to one worker at a time, merges repeats, and backs off after errors.
+type queue struct {
+	mu      sync.Mutex // guards what follows
+	state   map[Key]state
+	fails   map[Key]int
+	order   []Key
+	timers  map[Key]*time.Timer
+	stopped bool
+	wake    chan struct{}
+}
+
+type state uint8
+
+const (
+	waiting state = iota + 1
+	running
+	rerun
+)
+
+const (
+	firstDelay = 5 * time.Millisecond
+	lastDelay  = 5 * time.Minute
+)
+
+func newQueue() *queue {
+	return &queue{state: map[Key]state{}, fails: map[Key]int{}, timers: map[Key]*time.Timer{}, wake: make(chan struct{}, 1)}
+}
+
+func (q *queue) add(k Key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped {
+		return
+	}
+	switch q.state[k] {
+	case 0:
+		q.state[k] = waiting
+		q.order = append(q.order, k)
+		q.signal()
+	case running:
+		q.state[k] = rerun
+	}
+}
+
+func (q *queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for a key; it returns false when ctx has ended.
+func (q *queue) take(ctx context.Context) (Key, bool) {
+	for {
+		q.mu.Lock()
+		if len(q.order) > 0 && ctx.Err() == nil {
+			k := q.order[0]
+			q.order = q.order[1:]
+			q.state[k] = running
+			if len(q.order) > 0 {
+				q.signal()
+			}
+			q.mu.Unlock()
+			return k, true
+		}
+		q.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return Key{}, false
+		case <-q.wake:
+		}
+	}
+}
+
+// done ends the work on a key. again, or an error, brings it back later; a change meanwhile brings it back now.
+func (q *queue) done(k Key, again time.Duration, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err != nil {
+		again = min(firstDelay<<min(q.fails[k], 18), lastDelay)
+		q.fails[k]++
+	} else {
+		delete(q.fails, k)
+	}
+	changed := q.state[k] == rerun
+	delete(q.state, k)
+	if changed && err == nil {
+		q.state[k] = waiting
+		q.order = append(q.order, k)
+		q.signal()
+	}
+	if again > 0 && !q.stopped {
+		if t := q.timers[k]; t != nil {
+			t.Stop()
+		}
+		var t *time.Timer
+		t = time.AfterFunc(again, func() {
+			q.mu.Lock()
+			if q.timers[k] == t {
+				delete(q.timers, k)
+			}
+			q.mu.Unlock()
+			q.add(k)
+		})
+		q.timers[k] = t
+	}
+}
+
+func (q *queue) stop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.stopped = true
+	for _, t := range q.timers {
+		t.Stop()
+	}
+}

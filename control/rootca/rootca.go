@@ -1,0 +1,77 @@
+// Package rootca keeps the ConfigMap "kube-root-ca.crt" in every namespace, with which Pods trust the API server.
+package rootca
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/control"
+	"proa.dev/kinds/kind"
+)
+
+const name = "kube-root-ca.crt"
+
+// Controller returns the loop; bundle is the CA certificates in PEM.
+func Controller(bundle string) control.Controller {
+	namespaces, maps := schema.GroupResource{Resource: "namespaces"}, schema.GroupResource{Resource: "configmaps"}
+	return control.Controller{
+		Name: "root-ca-cert-publisher", For: namespaces,
+		Triggers: []control.Trigger{{On: maps, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+			return func(yield func(control.Key) bool) {
+				if o.GetName() == name {
+					yield(control.Key{Name: o.GetNamespace()})
+				}
+			}
+		}}},
+		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+			ns, found := c.View(namespaces).Get("", k.Name)
+			if !found || ns.(*corev1.Namespace).Status.Phase == corev1.NamespaceTerminating || ns.GetDeletionTimestamp() != nil {
+				return 0, nil
+			}
+			have, _ := c.View(maps).Get(k.Name, name)
+			was, _ := have.(*corev1.ConfigMap)
+			want := decide(was, k.Name, bundle)
+			var err error
+			switch {
+			case want == nil:
+			case was == nil:
+				_, err = c.Create(ctx, maps, want)
+			default:
+				_, err = c.Update(ctx, maps, want, "")
+			}
+			if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
+				err = nil
+			}
+			return 0, err
+		},
+	}
+}
+
+// decide returns the ConfigMap to store, or nil when have is as wanted.
+func decide(have *corev1.ConfigMap, namespace, bundle string) *corev1.ConfigMap {
+	const why = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
+	data := map[string]string{"ca.crt": bundle}
+	if have == nil {
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{"kubernetes.io/description": why}},
+			Data:       data,
+		}
+	}
+	if maps.Equal(have.Data, data) && have.Annotations["kubernetes.io/description"] == why {
+		return nil
+	}
+	want := have.DeepCopy()
+	want.Data = data
+	if want.Annotations == nil {
+		want.Annotations = map[string]string{}
+	}
+	want.Annotations["kubernetes.io/description"] = why
+	return want
+}

@@ -1,0 +1,120 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiversion "k8s.io/apimachinery/pkg/version"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/server"
+	"proa.dev/server/authn"
+	"proa.dev/server/openapi"
+)
+
+// identities is hop 2 with the answers the pipeline wants.
+type identities struct{ *authn.Authenticator }
+
+func (s *Server) authenticator() (identities, error) {
+	a, err := authn.New(authn.Config{
+		ClientCAs: s.pki.CA().Pool, FrontProxyCAs: s.pki.FrontProxyCA().Pool,
+		Issuers: []string{s.Issuer}, SigningKey: s.pki.ServiceAccountKey(), VerifyKeys: s.pki.ServiceAccountPublicKeys(),
+		Lookup: server.Accounts{State: s.state}, Anonymous: authn.PublicPaths,
+	})
+	return identities{a}, err
+}
+
+// Review answers a TokenReview.
+func (a identities) Review(ctx context.Context, spec authenticationv1.TokenReviewSpec) authenticationv1.TokenReviewStatus {
+	who, audiences, ok, err := a.ReviewToken(ctx, spec.Token, spec.Audiences)
+	st := authenticationv1.TokenReviewStatus{Authenticated: ok && err == nil}
+	if err != nil {
+		st.Error = err.Error()
+	}
+	if !st.Authenticated {
+		return st
+	}
+	st.Audiences = audiences
+	st.User = authenticationv1.UserInfo{Username: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
+	if len(who.GetExtra()) > 0 {
+		st.User.Extra = map[string]authenticationv1.ExtraValue{}
+		for k, v := range who.GetExtra() {
+			st.User.Extra[k] = v
+		}
+	}
+	return st
+}
+
+// Issue answers a TokenRequest.
+func (a identities) Issue(ctx context.Context, account *corev1.ServiceAccount, request *authenticationv1.TokenRequest) error {
+	granted, err := a.TokenRequest(ctx, account.Namespace, account.Name, request)
+	if err != nil {
+		return err
+	}
+	*request = *granted.Request
+	return nil
+}
+
+// Version is what /version says. The GitVersion is that of the API proa serves.
+func Version() *apiversion.Info {
+	return &apiversion.Info{
+		Major: "1", Minor: "37", GitVersion: "v1.37.1+proa", GitTreeState: "clean",
+		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+}
+
+var errStarting = errors.New("the server is still starting")
+
+// endpoints are the paths that are not resources.
+func (s *Server) endpoints(auth identities, defs []*kind.Def) http.Handler {
+	docs := openapi.New(openapi.Options{Resources: described(defs), Version: Version().GitVersion}).Handler(s.log)
+	e := &server.Endpoints{
+		Version: Version(),
+		Checks: []server.Check{
+			{Name: "ping", Live: true, Probe: func(context.Context) error { return nil }},
+			{Name: "log", Live: true, Probe: func(context.Context) error { return nil }},
+			{Name: "etcd", Live: true, Probe: s.healthy},
+			{Name: "poststarthook/start-cluster", Probe: func(context.Context) error {
+				if !s.ready.Load() {
+					return errStarting
+				}
+				return nil
+			}},
+		},
+		Others: map[string]http.Handler{
+			"/openapi/v2": docs, "/openapi/v3": docs, "/openapi/v3/": docs,
+			authn.OpenIDConfigPath: http.HandlerFunc(auth.ServeOpenIDConfig),
+			authn.JWKSPath:         http.HandlerFunc(auth.ServeJWKS),
+		},
+	}
+	return e.Handler()
+}
+
+func (s *Server) healthy(ctx context.Context) error { return s.store.Healthy(ctx) }
+
+// described is the table of resources as OpenAPI wants it.
+func described(defs []*kind.Def) []openapi.Resource {
+	out := make([]openapi.Resource, 0, len(defs))
+	for _, d := range defs {
+		r := openapi.Resource{
+			Group: d.Group, Version: d.Version, Kind: d.Kind, Plural: d.Plural, Singular: d.Singular,
+			Namespaced: d.Scope == kind.Namespaced, Verbs: d.Verbs, DeleteReturnsObject: d.Storage().Deletion.Returns,
+		}
+		for _, s := range d.Subs {
+			sub := openapi.Sub{Name: s.Name, Kind: d.Kind, Verbs: s.Verbs}
+			if s.Body != nil {
+				sub.Group, sub.Version, sub.Kind = s.Body.Group, s.Body.Version, s.Body.Kind
+			}
+			r.Subresources = append(r.Subresources, sub)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// seedlings are objects of a new cluster besides namespaces, RBAC and the front Service.
+func seedlings() []server.Seedling { return nil }

@@ -1,0 +1,285 @@
+// Package run is process life: what a proa process is made of, in which order its parts start, and how they stop. Everything
+// is put together here by plain calls; nothing registers itself.
+package run
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/client"
+	"proa.dev/control"
+	"proa.dev/control/namespace"
+	"proa.dev/control/rootca"
+	"proa.dev/control/serviceaccount"
+	"proa.dev/hop"
+	"proa.dev/kinds"
+	"proa.dev/kinds/codec"
+	"proa.dev/kinds/kind"
+	"proa.dev/run/pki"
+	"proa.dev/server"
+	"proa.dev/server/authn"
+	"proa.dev/server/authz"
+	"proa.dev/server/authz/bootstrap"
+	fields "proa.dev/server/schema"
+	"proa.dev/store"
+)
+
+// Server is a running control plane.
+type Server struct {
+	Config
+	log *slog.Logger
+
+	pki   *pki.PKI
+	store *store.Etcd
+	state *server.State
+	front *server.Server
+	rbac  *server.RBACView
+	ready atomic.Bool
+
+	listener net.Listener
+	http     *http.Server
+}
+
+// Serve runs a control plane until ctx ends. onReady is called once, when it serves.
+func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server)) (err error) {
+	s := &Server{Config: c, log: log}
+	if err := s.open(ctx); err != nil {
+		s.close()
+		return err
+	}
+	defer s.close()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.http.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			stop(fmt.Errorf("serve: %w", err))
+		}
+	})
+	wg.Go(func() { s.store.RunCompaction(ctx, c.CompactionInterval) })
+	wg.Go(func() { s.rotate(ctx) })
+	if err := s.begin(ctx); err != nil {
+		stop(err)
+	} else {
+		s.loops(ctx, &wg, stop)
+		s.ready.Store(true)
+		if onReady != nil {
+			onReady(s)
+		}
+	}
+	<-ctx.Done()
+	s.ready.Store(false)
+	s.shutdown()
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// open makes the parts that do not need each other to run: folder, keys, store, state, door, socket.
+func (s *Server) open(ctx context.Context) error {
+	if err := os.MkdirAll(s.DataDir, 0o700); err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	var err error
+	if s.listener, err = net.Listen("tcp", s.Listen); err != nil {
+		return fmt.Errorf("listen on %s: %w (is another cluster running there? --listen chooses another port)", s.Listen, err)
+	}
+	if err := s.openStore(ctx); err != nil {
+		return err
+	}
+	if s.pki, err = pki.Ensure(filepath.Join(s.DataDir, "pki"), s.names()); err != nil {
+		return err
+	}
+	if err := pki.WriteKubeconfig(filepath.Join(s.DataDir, "admin.kubeconfig"), s.pki.AdminKubeconfig("https://"+s.advertise().String(), s.Name)); err != nil {
+		return err
+	}
+	scheme, err := kinds.Scheme()
+	if err != nil {
+		return err
+	}
+	defs := kinds.All()
+	s.state = server.NewState(context.WithoutCancel(ctx), codec.New(scheme), s.store, defs, s.log)
+	policy, err := bootstrap.Default()
+	if err != nil {
+		return err
+	}
+	s.rbac = server.NewRBACView(s.state)
+	chain := authz.New(authz.NewNode(server.NodeView{State: s.state}, policy.NodeRules()), authz.NewRBAC(s.rbac))
+	auth, err := s.authenticator()
+	if err != nil {
+		return err
+	}
+	s.front = server.New(server.Config{
+		State: s.state, Authn: auth, Authz: chain, Log: s.log, Recorder: hop.NewRecorder(4096),
+		Owner:   fields.New(scheme, nil, nil),
+		Check:   []server.Plugin{server.NamespaceLifecycle()},
+		Address: s.advertise().String(), Paths: s.endpoints(auth, defs),
+	})
+	s.http = &http.Server{
+		Handler: s.front, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		TLSConfig:         authn.ServerTLS(s.pki.ServingCert),
+		ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 20,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReadFrameSize: 256 << 10},
+	}
+	return nil
+}
+
+func (s *Server) openStore(ctx context.Context) (err error) {
+	if len(s.EtcdServers) > 0 {
+		s.store, err = store.Dial(ctx, store.Config{Endpoints: s.EtcdServers, CAFile: s.EtcdCAFile, CertFile: s.EtcdCertFile, KeyFile: s.EtcdKeyFile, Log: s.log})
+		return err
+	}
+	s.store, err = store.Embed(ctx, store.Config{Dir: filepath.Join(s.DataDir, "etcd"), Log: s.log})
+	return err
+}
+
+// names are the addresses and names that the serving certificate must carry.
+func (s *Server) names() pki.Options {
+	o := pki.Options{Hosts: s.ExtraSANs, ListenIPs: []netip.Addr{s.advertise().Addr()}}
+	for _, p := range s.ServiceCIDRs {
+		o.ServiceIPs = append(o.ServiceIPs, server.FirstIP(p))
+	}
+	return o
+}
+
+// advertise is the address at which clients on this machine reach the server.
+func (s *Server) advertise() netip.AddrPort {
+	a := s.listener.Addr().(*net.TCPAddr).AddrPort()
+	if a.Addr().IsUnspecified() {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.Port())
+	}
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
+
+// begin makes what every cluster begins with.
+func (s *Server) begin(ctx context.Context) error {
+	policy, err := bootstrap.Default()
+	if err != nil {
+		return err
+	}
+	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.reachable(), Policy: policy, Objects: seedlings()}
+	c := s.front.Client(&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
+	if err := server.Plant(ctx, c, s.rbac, seed); err != nil {
+		return fmt.Errorf("make the objects of a new cluster: %w", err)
+	}
+	return server.Point(ctx, c, seed)
+}
+
+// reachable is the address the Service default/kubernetes leads to. Endpoints may not be loopback addresses, so a server
+// that listens only there gives the first other address of the machine.
+func (s *Server) reachable() netip.AddrPort {
+	a := s.advertise()
+	if !a.Addr().IsLoopback() {
+		return a
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err == nil {
+		for _, x := range addrs {
+			p, err := netip.ParsePrefix(x.String())
+			if ip := p.Addr(); err == nil && ip.Is4() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+				return netip.AddrPortFrom(ip, a.Port())
+			}
+		}
+	}
+	return netip.AddrPortFrom(server.FirstIP(s.ServiceCIDRs[0]), a.Port())
+}
+
+// loops starts the controllers.
+func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.CancelCauseFunc) {
+	namespaced := func() (out []schema.GroupResource) {
+		for _, d := range kinds.All() {
+			if d.Hub == nil && d.Scope == kind.Namespaced && d.Allows("deletecollection") && d.Allows("list") {
+				out = append(out, d.Resource())
+			}
+		}
+		return out
+	}
+	emptier := s.controller("namespace-controller")
+	for _, ctl := range []control.Controller{
+		serviceaccount.Controller(),
+		rootca.Controller(string(s.pki.CA().PEM)),
+		namespace.Controller(namespaced, emptier.View),
+	} {
+		wg.Go(func() {
+			if err := control.Run(ctx, s.log, s.controller(ctl.Name), ctl); err != nil && ctx.Err() == nil {
+				fail(err)
+			}
+		})
+	}
+}
+
+// controller is the identity of a controller.
+func (s *Server) controller(name string) client.Client {
+	return s.front.Client(&user.DefaultInfo{
+		Name:   "system:serviceaccount:kube-system:" + name,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", user.AllAuthenticated},
+	})
+}
+
+// rotate renews certificates before they expire.
+func (s *Server) rotate(ctx context.Context) {
+	tick := time.NewTicker(24 * time.Hour)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			renewed, err := s.pki.Rotate()
+			if err != nil {
+				s.log.Error("cannot renew certificates", "err", err)
+			} else if len(renewed) > 0 {
+				s.log.Info("renewed certificates", "names", renewed)
+			}
+		}
+	}
+}
+
+// shutdown lets requests in flight finish; watches are ended.
+func (s *Server) shutdown() {
+	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
+	defer stop()
+	go s.state.Close() // ends the watches, which Shutdown waits for
+	if err := s.http.Shutdown(ctx); err != nil {
+		_ = s.http.Close()
+	}
+}
+
+func (s *Server) close() {
+	if s.state != nil {
+		s.state.Close()
+	}
+	if s.store != nil {
+		if err := s.store.Close(); err != nil {
+			s.log.Error("close the store", "err", err)
+		}
+	}
+	if s.listener != nil {
+		_ = s.listener.Close() // already closed by the HTTP server when that ran
+	}
+}
+
+// TLS is the client side of the server's TLS, for callers in tests.
+func (s *Server) TLS() *tls.Config { return &tls.Config{RootCAs: s.pki.CA().Pool, MinVersion: tls.VersionTLS12} }
+
+// Kubeconfig is the path of the admin's kubeconfig.
+func (s *Server) Kubeconfig() string { return filepath.Join(s.DataDir, "admin.kubeconfig") }
+
+// URL is where the server is.
+func (s *Server) URL() string { return "https://" + s.advertise().String() }

@@ -1,0 +1,116 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apiversion "k8s.io/apimachinery/pkg/version"
+)
+
+// Check is one part of the server's health.
+type Check struct {
+	Name string
+	// Live says that a failure means the process should be restarted.
+	Live  bool
+	Probe func(ctx context.Context) error
+}
+
+// Endpoints serves what is not a resource.
+type Endpoints struct {
+	Version *apiversion.Info
+	Checks  []Check
+	// Others are further handlers by path; a path that ends in a slash covers what is below it.
+	Others map[string]http.Handler
+}
+
+// Handler makes the handler of the endpoints.
+func (e *Endpoints) Handler() http.Handler {
+	mux := http.NewServeMux()
+	paths := []string{"/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version"}
+	mux.HandleFunc("/version", func(w http.ResponseWriter, req *http.Request) {
+		body, err := json.MarshalIndent(e.Version, "", "  ")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		send(w, req, http.StatusOK, "application/json", body)
+	})
+	for path, all := range map[string]func(Check) bool{
+		"/healthz": func(Check) bool { return true }, "/readyz": func(Check) bool { return true }, "/livez": func(c Check) bool { return c.Live },
+	} {
+		var checks []Check
+		for _, c := range e.Checks {
+			if all(c) {
+				checks = append(checks, c)
+				paths = append(paths, path+"/"+c.Name)
+			}
+		}
+		mux.Handle(path, health(strings.TrimPrefix(path, "/"), checks))
+		mux.Handle(path+"/{check}", health(strings.TrimPrefix(path, "/"), checks))
+		mux.Handle(path+"/poststarthook/{check}", health(strings.TrimPrefix(path, "/"), checks))
+	}
+	for path, h := range e.Others {
+		mux.Handle(path, h)
+		paths = append(paths, strings.TrimSuffix(path, "/"))
+	}
+	slices.Sort(paths)
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		code := http.StatusNotFound
+		if req.URL.Path == "/" || req.URL.Path == "/index.html" {
+			code = http.StatusOK
+		}
+		body, err := json.MarshalIndent(map[string][]string{"paths": slices.Compact(paths)}, "", "  ")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		send(w, req, code, "application/json", body)
+	})
+	return mux
+}
+
+// health serves one of the three health endpoints and its single checks.
+func health(name string, checks []Check) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		only := strings.TrimPrefix(strings.TrimPrefix(req.URL.Path, "/"+name), "/")
+		var text bytes.Buffer
+		failed := false
+		found := only == ""
+		exclude := req.URL.Query()["exclude"]
+		for _, c := range checks {
+			if only != "" && c.Name != only {
+				continue
+			}
+			found = true
+			if slices.Contains(exclude, c.Name) {
+				fmt.Fprintf(&text, "[+]%s excluded: ok\n", c.Name)
+				continue
+			}
+			if err := c.Probe(req.Context()); err != nil {
+				failed = true
+				fmt.Fprintf(&text, "[-]%s failed: reason withheld\n", c.Name)
+				continue
+			}
+			fmt.Fprintf(&text, "[+]%s ok\n", c.Name)
+		}
+		h := w.Header()
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+		h.Set("X-Content-Type-Options", "nosniff")
+		switch {
+		case !found:
+			http.Error(w, "404 page not found", http.StatusNotFound)
+		case failed:
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprintf(w, "%s%s check failed\n", text.String(), name)
+		case only == "" && req.URL.Query().Has("verbose"):
+			fmt.Fprintf(w, "%s%s check passed\n", text.String(), name)
+		default:
+			fmt.Fprint(w, "ok")
+		}
+	})
+}
