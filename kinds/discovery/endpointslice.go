@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"proa.dev/kinds/kind"
 )
@@ -120,6 +121,9 @@ func warnEndpointSlice(s, old *discoveryv1.EndpointSlice) []string {
 	}
 	for i, e := range s.Endpoints {
 		for j, address := range e.Addresses {
+			if netutils.ParseIPSloppy(address) == nil {
+				continue
+			}
 			warnings = append(warnings, utilvalidation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), address)...)
 		}
 	}

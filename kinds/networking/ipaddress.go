@@ -52,12 +52,14 @@ func validateIPAddress(a, old *networkingv1.IPAddress) field.ErrorList {
 		}
 		return field.ErrorList{field.Required(path, "")}
 	}
+	// A declared rule that fails stops those below it, which then speak in their older place.
+	changed := old != nil && !equality.Semantic.DeepEqual(p, old.Spec.ParentRef)
 	var errs, last field.ErrorList
 	if p.Group != "" {
 		errs = append(errs, check.Messages(p.Group, path.Child("group"), utilvalidation.IsDNS1123Subdomain(p.Group))...)
 	}
 	for _, f := range []struct{ name, value string }{{"resource", p.Resource}, {"name", p.Name}} {
-		if f.value == "" {
+		if f.value == "" && !changed {
 			last = append(last, field.Required(path.Child(f.name), ""))
 		} else {
 			errs = append(errs, check.Segment(f.value, path.Child(f.name), "")...)
@@ -66,9 +68,8 @@ func validateIPAddress(a, old *networkingv1.IPAddress) field.ErrorList {
 	if p.Namespace != "" {
 		errs = append(errs, check.Segment(p.Namespace, path.Child("namespace"), "")...)
 	}
-	if old != nil && !equality.Semantic.DeepEqual(p, old.Spec.ParentRef) {
-		// A declared rule that fails stops those below it.
-		last = field.ErrorList{check.Fixed(path)}
+	if changed {
+		last = append(last, check.Fixed(path))
 	}
 	return append(errs, last...)
 }

@@ -82,13 +82,21 @@ func warnNetworkPolicy(n, _ *networkingv1.NetworkPolicy) []string {
 				continue
 			}
 			path := r.peersPath.Index(i).Child("ipBlock")
-			warnings = append(warnings, utilvalidation.GetWarningsForCIDR(path.Child("cidr"), p.IPBlock.CIDR)...)
+			warnings = append(warnings, cidrWarnings(path.Child("cidr"), p.IPBlock.CIDR)...)
 			for j, except := range p.IPBlock.Except {
-				warnings = append(warnings, utilvalidation.GetWarningsForCIDR(path.Child("except").Index(j), except)...)
+				warnings = append(warnings, cidrWarnings(path.Child("except").Index(j), except)...)
 			}
 		}
 	}
 	return warnings
+}
+
+// cidrWarnings is only asked about what can be read.
+func cidrWarnings(path *field.Path, cidr string) []string {
+	if _, _, err := netutils.ParseCIDRSloppy(cidr); err != nil {
+		return nil
+	}
+	return utilvalidation.GetWarningsForCIDR(path, cidr)
 }
 
 // tolerated is what an update may leave as it was although it breaks a rule.

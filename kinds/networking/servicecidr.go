@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
+	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
 )
 
@@ -65,7 +66,7 @@ func validateCIDRs(cidrs []string, path *field.Path) field.ErrorList {
 	case len(cidrs) == 0:
 		return field.ErrorList{field.Required(path, "at least one CIDR required")}
 	case len(cidrs) > 2:
-		return field.ErrorList{field.Invalid(path, networkingv1.ServiceCIDRSpec{CIDRs: cidrs}, "may only hold up to 2 values")}
+		return field.ErrorList{field.Invalid(path, check.Internal(networkingv1.ServiceCIDRSpec{CIDRs: cidrs}), "may only hold up to 2 values")}
 	}
 	var errs field.ErrorList
 	for i, cidr := range cidrs {

@@ -67,7 +67,7 @@ func validatePodDisruptionBudget(b, old *policyv1.PodDisruptionBudget) field.Err
 	var errs field.ErrorList
 	s, path := &b.Spec, field.NewPath("spec")
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
-		errs = append(errs, field.Invalid(path, *s, "minAvailable and maxUnavailable cannot be both set"))
+		errs = append(errs, field.Invalid(path, check.Internal(*s), "minAvailable and maxUnavailable cannot be both set"))
 	}
 	for _, n := range []struct {
 		value *intstr.IntOrString

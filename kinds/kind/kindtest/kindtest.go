@@ -207,7 +207,7 @@ func resultOf(d *kind.Def, o kind.Object, errs field.ErrorList, warnings []strin
 	var b strings.Builder
 	if len(errs) > 0 {
 		for _, e := range errs {
-			fmt.Fprintf(&b, "%s %s: %s\n", e.Type, e.Field, e.ErrorBody())
+			fmt.Fprintf(&b, "%s %s: %s\n", string(e.Type), e.Field, e.ErrorBody())
 		}
 		return mask(b.String(), testUID)
 	}

@@ -66,6 +66,9 @@ func (o oracle) answer(t *testing.T, defs []*kind.Def, c *Case) string {
 	const plain = "application/json"
 	d, obj := decode(t, defs, c.Object)
 	collection := "/apis/" + d.Group + "/" + d.Version
+	if d.Group == "" {
+		collection = "/api/" + d.Version
+	}
 	if d.Scope == kind.Namespaced {
 		collection += "/namespaces/" + obj.GetNamespace()
 	}
