@@ -1,17 +1,15 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/client/pkg/v3/types"
@@ -20,7 +18,6 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"go.etcd.io/etcd/server/v3/features"
-	"go.etcd.io/etcd/server/v3/storage/datadir"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.uber.org/zap"
 )
@@ -30,6 +27,8 @@ const (
 	// itself one to three ticks after its start.
 	tickMs        = 10
 	electionTicks = 2
+	// electionPatience is how long to wait for that before giving up.
+	electionPatience = 10 * time.Second
 	// quota is the size of the database at which etcd refuses writes, its recommended maximum.
 	quota = 8 << 30
 	// maxRequest is etcd's own default for the size of one transaction.
@@ -71,22 +70,17 @@ func boot(ctx context.Context, cfg Config) (*local, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("no data folder given")
 	}
-	lock, err := hold(cfg.Dir)
+	log := newZap(cfg.Log)
+	lock, err := hold(cfg.Dir, log)
 	if err != nil {
 		return nil, err
 	}
-	server, err := newServer(serverConfig(cfg.Dir, newZap(cfg.Log)))
+	server, err := newServer(serverConfig(cfg.Dir, log))
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	server.Start()
-	select {
-	case <-server.ReadyNotify():
-	case <-server.StopNotify():
-		return nil, errors.Join(errors.New("the member stopped before it was ready"), lock.Close())
-	case <-ctx.Done():
-		server.HardStop()
-		return nil, errors.Join(ctx.Err(), lock.Close())
+	if err := start(ctx, server); err != nil {
+		return nil, errors.Join(err, lock.Close())
 	}
 	l := &local{
 		server: server,
@@ -98,38 +92,28 @@ func boot(ctx context.Context, cfg Config) (*local, error) {
 	return l, nil
 }
 
-// hold makes the data folder and makes sure that no other process uses it. etcd itself would wait for the
-// other one for ever. Two locks are looked at: our own, held as long as the member runs, keeps two
-// of us apart without a race; that of the database tells about an etcd started by other means.
-func hold(dir string) (*fileutil.LockedFile, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+// start runs the server until it is ready, which includes the replay of its log. It stops it on failure.
+func start(ctx context.Context, server *etcdserver.EtcdServer) error {
+	server.Start()
+	patience := time.NewTimer(electionPatience)
+	defer patience.Stop()
+	for {
+		select {
+		case <-server.ReadyNotify():
+			return nil
+		case <-server.StopNotify():
+			return errors.New("the member stopped before it was ready")
+		case <-patience.C:
+			if server.Leader() == 0 {
+				server.HardStop()
+				return errors.New("the member does not elect itself: the data may be that of a larger cluster")
+			}
+		case <-ctx.Done():
+			server.HardStop()
+			return ctx.Err()
+		}
 	}
-	lock, err := fileutil.TryLockFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if errors.Is(err, fileutil.ErrLocked) {
-		return nil, errInUse
-	}
-	if err != nil {
-		return nil, err
-	}
-	db := datadir.ToBackendFileName(dir)
-	if _, err := os.Stat(db); err != nil {
-		return lock, nil
-	}
-	b, err := bolt.Open(db, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Millisecond})
-	if err == nil {
-		err = b.Close()
-	}
-	if errors.Is(err, berrors.ErrTimeout) {
-		err = errInUse
-	}
-	if err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	return lock, nil
 }
-
-var errInUse = errors.New("the data is in use by another process")
 
 func serverConfig(dir string, log *zap.Logger) config.ServerConfig {
 	peers := types.MustNewURLs([]string{peerURL})
@@ -231,7 +215,8 @@ func (l *local) snapshot(ctx context.Context, w io.Writer) error {
 	defer snap.Close()
 	sum := sha256.New()
 	if _, err := snap.WriteTo(io.MultiWriter(ctxWriter{ctx, w}, sum)); err != nil {
-		return err
+		// The database keeps only the text of a writer's error.
+		return cmp.Or(ctx.Err(), err)
 	}
 	_, err := w.Write(sum.Sum(nil))
 	return err

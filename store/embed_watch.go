@@ -15,15 +15,8 @@ const maxNews = 1024
 type localStream struct {
 	l  *local
 	ws mvcc.WatchStream
-}
-
-func (l *local) open(ctx context.Context, prefix string, after int64) (stream, error) {
-	s := &localStream{l: l, ws: l.server.Watchable().NewWatchStream()}
-	if _, err := s.ws.Watch(ctx, 0, firstKey(prefix), mvccEnd(endOf(prefix)), after+1); err != nil {
-		s.ws.Close()
-		return nil, err
-	}
-	return s, nil
+	// past is what happened before ws joined and has not been told yet.
+	past news
 }
 
 // mvccEnd translates the word for no end between etcd's API and its storage.
@@ -36,6 +29,10 @@ func mvccEnd(end []byte) []byte {
 
 func (s *localStream) next(ctx context.Context, wake <-chan struct{}) (news, error) {
 	var n news
+	if s.past.rev != 0 {
+		n, s.past = s.past, news{}
+		return n, nil
+	}
 	select {
 	case r, ok := <-s.ws.Chan():
 		if err := n.add(r, ok); err != nil {

@@ -71,6 +71,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"TTLRemovedByUpdate", ttlRemoved},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			s := open(t)

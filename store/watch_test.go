@@ -1,0 +1,117 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+
+	"proa.dev/kv"
+)
+
+// TestReconnect breaks the connection over and over. The watch must not notice, and no acknowledged write
+// may be missing.
+func TestReconnect(t *testing.T) {
+	o := serve(t)
+	e := connect(t, o.addr)
+	start, err := e.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds, each = 5, 40
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	seen := make(chan string, rounds*each)
+	wg.Go(func() {
+		defer close(seen)
+		last := start
+		for b, err := range e.Watch(ctx, "/a/", start) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for _, c := range b.Changes {
+				if c.Rev <= last {
+					t.Errorf("revision %d after %d", c.Rev, last)
+				}
+				last = c.Rev
+				seen <- c.Key
+			}
+		}
+	})
+	var want []string
+	for r := range rounds {
+		for i := range each {
+			// Half of the writes happen while the watch has no connection.
+			if i == each/2 {
+				o.hangUp()
+			}
+			k := fmt.Sprintf("/a/%d-%02d", r, i)
+			put(t, o.l, k)
+			want = append(want, k)
+		}
+		o.listen()
+	}
+	for _, k := range want {
+		if got := <-seen; got != k {
+			t.Fatalf("got %s, want %s", got, k)
+		}
+	}
+	cancel()
+	wg.Wait()
+}
+
+// put writes past the connection.
+func put(t *testing.T, l *local, key string) {
+	t.Helper()
+	if _, err := l.txn(t.Context(), transaction([]kv.Write{{Key: key, Value: []byte("1")}}, nil)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWatchEndsWithStore closes the store under watches.
+func TestWatchEndsWithStore(t *testing.T) {
+	for name, open := range map[string]func() *Etcd{
+		"embedded": func() *Etcd { return embed(t, t.TempDir()) },
+		"external": func() *Etcd { return connect(t, serve(t).addr) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := open()
+			var wg sync.WaitGroup
+			for i := range 4 {
+				ready := make(chan struct{})
+				wg.Go(func() {
+					var last error
+					for b, err := range e.Watch(t.Context(), "/"+strconv.Itoa(i)+"/", 0) {
+						if len(b.Changes) > 0 {
+							close(ready)
+						}
+						last = err
+					}
+					if !errors.Is(last, kv.ErrUnavailable) {
+						t.Errorf("the watch ended with %v", last)
+					}
+				})
+				if _, err := e.Commit(t.Context(), kv.Write{Key: fmt.Sprintf("/%d/x", i), Value: []byte("1")}); err != nil {
+					t.Fatal(err)
+				}
+				<-ready
+			}
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			wg.Wait()
+			_, _, err := e.Get(t.Context(), "/0/x")
+			if !errors.Is(err, kv.ErrUnavailable) {
+				t.Errorf("get after close: %v", err)
+			}
+			for _, err := range e.Watch(t.Context(), "/", 0) {
+				if !errors.Is(err, kv.ErrUnavailable) {
+					t.Errorf("watch after close: %v", err)
+				}
+			}
+		})
+	}
+}
