@@ -7,6 +7,7 @@ import "proa.dev/kinds/kind"
 // All lists the kinds of the group.
 func All() []*kind.Def {
 	return []*kind.Def{
+		Bindings(),
 		ComponentStatuses(),
 		ConfigMaps(),
 		Endpoints(),
@@ -16,6 +17,9 @@ func All() []*kind.Def {
 		Nodes(),
 		PersistentVolumeClaims(),
 		PersistentVolumes(),
+		PodTemplates(),
+		Pods(),
+		ReplicationControllers(),
 		ResourceQuotas(),
 		Secrets(),
 		ServiceAccounts(),

@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -58,18 +57,19 @@ func ValidateReplicaTemplate(t *corev1.PodTemplateSpec, selector labels.Selector
 	return errs
 }
 
-// PodTemplateWarnings are the Warning texts about a template. old is nil on create.
-func PodTemplateWarnings(path *field.Path, t, old *corev1.PodTemplateSpec) []string {
-	var oldSpec *corev1.PodSpec
-	var oldMeta *metav1.ObjectMeta
-	if old != nil {
-		oldSpec, oldMeta = &old.Spec, &old.ObjectMeta
+// PodTemplateWarnings are the Warning texts about a template at path. old is nil on create.
+func PodTemplateWarnings(path *field.Path, t, _ *corev1.PodTemplateSpec) []string {
+	if t == nil {
+		return nil
 	}
-	return podWarnings(path, &t.Spec, &t.ObjectMeta, oldSpec, oldMeta)
+	return podWarnings(path, &t.Spec, &t.ObjectMeta)
 }
 
 // DropDisabledTemplateFields removes the fields of features that are off, unless old uses them already.
 func DropDisabledTemplateFields(t, old *corev1.PodTemplateSpec) {
+	if t == nil {
+		return
+	}
 	var oldSpec *corev1.PodSpec
 	if old != nil {
 		oldSpec = &old.Spec

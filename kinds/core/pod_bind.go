@@ -1,0 +1,105 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/kind"
+)
+
+func podResource() schema.GroupResource { return schema.GroupResource{Resource: "pods"} }
+
+func bindingBody() *kind.Body {
+	return &kind.Body{
+		GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Binding"),
+		New:              func() kind.Object { return &corev1.Binding{} },
+	}
+}
+
+// Bindings assign pods to nodes. They are the older form of the subresource: nothing is stored.
+func Bindings() *kind.Def {
+	return kind.Define(kind.Resource[corev1.Binding]{
+		Version: "v1", Kind: "Binding", Plural: "bindings", Verbs: []string{"create"},
+		Act: func(ctx context.Context, d kind.Door, call *kind.Call) (kind.Object, error) {
+			call.Name = call.Body.GetName()
+			return bindPod(ctx, d, call, nil)
+		},
+	})
+}
+
+// bindPod assigns a pod to a node, which is what a scheduler decides.
+func bindPod(ctx context.Context, d kind.Door, call *kind.Call, _ *corev1.Pod) (kind.Object, error) {
+	b, ok := call.Body.(*corev1.Binding)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", call.Body))
+	}
+	if call.Name != b.Name {
+		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
+	}
+	if errs := validateBinding(b); len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	_, err := d.Modify(ctx, podResource(), call.Namespace, call.Name, call.DryRun, func(o kind.Object) error {
+		return assign(o.(*corev1.Pod), b)
+	})
+	return nil, err
+}
+
+func validateBinding(b *corev1.Binding) field.ErrorList {
+	target := field.NewPath("target")
+	var errs field.ErrorList
+	if k := b.Target.Kind; k != "" && k != "Node" {
+		errs = append(errs, field.NotSupported(target.Child("kind"), k, []string{"Node", "<empty>"}))
+	}
+	if b.Target.Name == "" {
+		errs = append(errs, field.Required(target.Child("name"), ""))
+	} else if len(errs) == 0 {
+		errs = append(errs, dnsName(b.Target.Name, target.Child("name"))...)
+	}
+	return errs
+}
+
+// assign sets the node of a pod that has none.
+func assign(p *corev1.Pod, b *corev1.Binding) error {
+	stale := func(what string, wanted, is any) error {
+		return apierrors.NewConflict(podResource(), p.Name, fmt.Errorf(
+			"StorageError: invalid object, Code: 4, Key: /registry/pods/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s in precondition: %v, %s in object meta: %v",
+			p.Namespace, p.Name, what, wanted, what, is))
+	}
+	refuse := func(format string, args ...any) error {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, p.Name, fmt.Errorf(format, args...))
+	}
+	switch {
+	case b.UID != "" && b.UID != p.UID:
+		return stale("UID", b.UID, p.UID)
+	case b.ResourceVersion != "" && b.ResourceVersion != p.ResourceVersion:
+		return stale("ResourceVersion", b.ResourceVersion, p.ResourceVersion)
+	case p.DeletionTimestamp != nil:
+		return refuse("pod %s is being deleted, cannot be assigned to a host", p.Name)
+	case p.Spec.NodeName != "":
+		return refuse("pod %v is already assigned to node %q", p.Name, p.Spec.NodeName)
+	case len(p.Spec.SchedulingGates) != 0:
+		return refuse("pod %v has non-empty .spec.schedulingGates", p.Name)
+	}
+	p.Spec.NodeName = b.Target.Name
+	p.Status.NominatedNodeName = ""
+	p.Annotations = merged(p.Annotations, b.Annotations)
+	dropInitAnnotations(p.Annotations)
+	p.Labels = merged(p.Labels, b.Labels)
+	setPodCondition(&p.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
+	return nil
+}
+
+func merged(into, from map[string]string) map[string]string {
+	if into == nil && len(from) > 0 {
+		into = map[string]string{}
+	}
+	maps.Copy(into, from)
+	return into
+}

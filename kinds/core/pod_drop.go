@@ -1,0 +1,214 @@
+package core
+
+import (
+	"iter"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// dropDisabledFields removes the fields of features that are off in this version, unless old uses them
+// already: then someone turned the feature on once, and the object must stay what it is.
+func dropDisabledFields(s *corev1.PodSpec, annotations map[string]string, old *corev1.PodSpec) {
+	if old == nil {
+		old = &corev1.PodSpec{}
+	}
+	for _, feature := range []func(*corev1.PodSpec) (inUse bool, drop func()){
+		volumeUsers, schedulingGroup, probeModes, evictionResponders, emptyDirModes, bindOptions, stopSignals, probeProtocols,
+	} {
+		if inUse, _ := feature(old); inUse {
+			continue
+		}
+		if inUse, drop := feature(s); inUse {
+			drop()
+		}
+	}
+	dropInitAnnotations(annotations)
+}
+
+// dropInitAnnotations removes what announced init containers before they were a field.
+func dropInitAnnotations(annotations map[string]string) {
+	for _, stage := range []string{"alpha", "beta"} {
+		delete(annotations, "pod."+stage+".kubernetes.io/init-containers")
+		delete(annotations, "pod."+stage+".kubernetes.io/init-container-statuses")
+	}
+}
+
+func schedulingGroup(s *corev1.PodSpec) (bool, func()) {
+	return s.SchedulingGroup != nil, func() { s.SchedulingGroup = nil }
+}
+
+func evictionResponders(s *corev1.PodSpec) (bool, func()) {
+	return len(s.EvictionResponders) > 0, func() { s.EvictionResponders = nil }
+}
+
+// pointers collects the optional values of a feature: it is in use when one is set, and dropped by
+// clearing them all.
+func pointers[T any](list []**T) (bool, func()) {
+	return slices.ContainsFunc(list, func(p **T) bool { return *p != nil }), func() {
+		for _, p := range list {
+			*p = nil
+		}
+	}
+}
+
+func emptyDirModes(s *corev1.PodSpec) (bool, func()) {
+	var modes []**int32
+	for i := range s.Volumes {
+		if e := s.Volumes[i].EmptyDir; e != nil {
+			modes = append(modes, &e.Mode)
+		}
+	}
+	return pointers(modes)
+}
+
+func bindOptions(s *corev1.PodSpec) (bool, func()) {
+	inUse := false
+	for _, c := range containersOf(s) {
+		inUse = inUse || slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return len(m.BindMountOptions) > 0 })
+	}
+	return inUse, func() {
+		for _, c := range containersOf(s) {
+			for i := range c.VolumeMounts {
+				c.VolumeMounts[i].BindMountOptions = nil
+			}
+		}
+	}
+}
+
+func stopSignals(s *corev1.PodSpec) (bool, func()) {
+	inUse := false
+	for _, c := range containersOf(s) {
+		inUse = inUse || c.Lifecycle != nil && c.Lifecycle.StopSignal != nil
+	}
+	return inUse, func() {
+		for _, c := range containersOf(s) {
+			if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+				continue
+			}
+			c.Lifecycle.StopSignal = nil
+			if *c.Lifecycle == (corev1.Lifecycle{}) {
+				c.Lifecycle = nil
+			}
+		}
+	}
+}
+
+// probesOf yields every probe of a pod.
+func probesOf(s *corev1.PodSpec) iter.Seq[*corev1.Probe] {
+	return func(yield func(*corev1.Probe) bool) {
+		for _, c := range containersOf(s) {
+			for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+				if p != nil && !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func probeModes(s *corev1.PodSpec) (bool, func()) {
+	var modes []**corev1.GRPCProbeMode
+	for p := range probesOf(s) {
+		if p.GRPC != nil {
+			modes = append(modes, &p.GRPC.Mode)
+		}
+	}
+	return pointers(modes)
+}
+
+func probeProtocols(s *corev1.PodSpec) (bool, func()) {
+	var protocols []**corev1.HTTPProtocol
+	add := func(a *corev1.HTTPGetAction) {
+		if a != nil {
+			protocols = append(protocols, &a.Protocol)
+		}
+	}
+	for p := range probesOf(s) {
+		add(p.HTTPGet)
+	}
+	for _, c := range containersOf(s) {
+		if c.Lifecycle == nil {
+			continue
+		}
+		for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if h != nil {
+				add(h.HTTPGet)
+			}
+		}
+	}
+	return pointers(protocols)
+}
+
+// volumeUsers are the owners of files in volumes made of other objects.
+func volumeUsers(s *corev1.PodSpec) (bool, func()) {
+	var users []**int64
+	items := func(list []corev1.KeyToPath) {
+		for i := range list {
+			users = append(users, &list[i].User)
+		}
+	}
+	files := func(list []corev1.DownwardAPIVolumeFile) {
+		for i := range list {
+			users = append(users, &list[i].User)
+		}
+	}
+	for i := range s.Volumes {
+		switch v := &s.Volumes[i]; {
+		case v.Secret != nil:
+			users = append(users, &v.Secret.DefaultUser)
+			items(v.Secret.Items)
+		case v.ConfigMap != nil:
+			users = append(users, &v.ConfigMap.DefaultUser)
+			items(v.ConfigMap.Items)
+		case v.DownwardAPI != nil:
+			users = append(users, &v.DownwardAPI.DefaultUser)
+			files(v.DownwardAPI.Items)
+		case v.Projected != nil:
+			users = append(users, &v.Projected.DefaultUser)
+			for j := range v.Projected.Sources {
+				switch p := &v.Projected.Sources[j]; {
+				case p.Secret != nil:
+					items(p.Secret.Items)
+				case p.DownwardAPI != nil:
+					files(p.DownwardAPI.Items)
+				case p.ConfigMap != nil:
+					items(p.ConfigMap.Items)
+				case p.ServiceAccountToken != nil:
+					users = append(users, &p.ServiceAccountToken.User)
+				case p.ClusterTrustBundle != nil:
+					users = append(users, &p.ClusterTrustBundle.User)
+				case p.PodCertificate != nil:
+					users = append(users, &p.PodCertificate.User)
+				}
+			}
+		}
+	}
+	return pointers(users)
+}
+
+// dropDisabledStatus removes the status fields of features that are off, unless old uses them already.
+func dropDisabledStatus(s, old *corev1.PodStatus) {
+	if old == nil {
+		old = &corev1.PodStatus{}
+	}
+	digests := func(s *corev1.PodStatus) (bool, func()) {
+		var list []**corev1.VolumeStatus
+		for _, c := range statusesOf(s) {
+			for i := range c.VolumeMounts {
+				list = append(list, &c.VolumeMounts[i].VolumeStatus)
+			}
+		}
+		return pointers(list)
+	}
+	if inUse, _ := digests(old); !inUse {
+		_, drop := digests(s)
+		drop()
+	}
+	if len(old.NodeAllocatableResourceClaimStatuses) == 0 {
+		s.NodeAllocatableResourceClaimStatuses = nil
+	}
+	if len(old.VolumeHealth) == 0 {
+		s.VolumeHealth = nil
+	}
+}
