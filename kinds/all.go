@@ -5,18 +5,29 @@ package kinds
 import (
 	"slices"
 
+	"proa.dev/kinds/admissionregistration"
+	"proa.dev/kinds/apiextensions"
+	"proa.dev/kinds/apiregistration"
 	"proa.dev/kinds/apps"
+	"proa.dev/kinds/authentication"
+	"proa.dev/kinds/authorization"
 	"proa.dev/kinds/autoscaling"
 	"proa.dev/kinds/batch"
+	"proa.dev/kinds/certificates"
 	"proa.dev/kinds/coordination"
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/discovery"
 	"proa.dev/kinds/events"
+	"proa.dev/kinds/flowcontrol"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/networking"
 	"proa.dev/kinds/node"
 	"proa.dev/kinds/policy"
+	"proa.dev/kinds/rbac"
+	"proa.dev/kinds/resource"
 	"proa.dev/kinds/scheduling"
+	"proa.dev/kinds/storage"
+	"proa.dev/kinds/storagemigration"
 )
 
 // All lists every built-in resource.
@@ -34,5 +45,16 @@ func All() []*kind.Def {
 		autoscaling.All(),
 		batch.All(),
 		apps.All(),
+		rbac.All(),
+		storage.All(),
+		certificates.All(),
+		flowcontrol.All(),
+		authentication.All(),
+		authorization.All(),
+		resource.All(),
+		storagemigration.All(),
+		apiextensions.All(),
+		apiregistration.All(),
+		admissionregistration.All(nil),
 	)
 }

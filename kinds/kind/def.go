@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // Def is a resource as the pipeline sees it: the same for built-in kinds and custom ones. It is
@@ -30,17 +31,23 @@ type Def struct {
 	New     func() Object
 	Default func(Object)
 	// Prepare readies an object for storing; old is nil on create.
-	Prepare  func(obj, old Object)
-	Validate func(obj, old Object) field.ErrorList
-	Warn     func(obj, old Object) []string
-	Begin    func(ctx context.Context, tx Txn, obj, old Object) error
-	Answer   func(ctx context.Context, d Door, obj Object) error
+	Prepare func(obj, old Object)
+	// PrepareFor, Allow and InList are nil for most kinds; see Resource.
+	PrepareFor func(u user.Info, obj, old Object)
+	Validate   func(obj, old Object) field.ErrorList
+	Allow      func(ctx context.Context, d Door, obj, old Object) field.ErrorList
+	Reset      []string
+	Warn       func(obj, old Object) []string
+	Begin      func(ctx context.Context, tx Txn, obj, old Object) error
+	Answer     func(ctx context.Context, d Door, obj Object) error
+	Act        func(ctx context.Context, d Door, call *Call) (Object, error)
 	// Computed, when set, makes the objects that get and list serve; nothing is stored.
 	Computed   func(ctx context.Context, d Door) ([]Object, error)
 	Deprecated string // a warning that every request for the kind earns
 
 	Columns       []metav1.TableColumnDefinition
 	Row           func(Object) []any
+	InList        func(all []Object) func(obj Object, row []any)
 	RowConditions func(Object) []metav1.TableRowCondition
 	// Fields returns the value of a selectable field. FieldNames lists them.
 	Fields     map[string]func(Object) string
@@ -63,7 +70,8 @@ type SubDef struct {
 	Reset    []string
 	Prepare  func(obj, old Object)
 	Validate func(obj, old Object) field.ErrorList
-	Warn     func(obj, old Object) []string // nil: none
+	Allow    func(ctx context.Context, d Door, obj, old Object) field.ErrorList // nil: nothing more to check
+	Warn     func(obj, old Object) []string                                     // nil: none
 	View     func(parent Object) (Object, error)
 	Change   func(parent, body Object) error
 	Do       func(ctx context.Context, d Door, call *Call, parent Object) (Object, error)
@@ -183,7 +191,18 @@ func Define[T any, P interface {
 			return objects, err
 		}
 	}
+	if r.Act != nil {
+		d.Asked, d.Act = true, r.Act
+	}
 	d.Deprecated = r.Deprecated
+	d.Reset = r.Reset
+	if d.Reset == nil && d.HasStatus {
+		d.Reset = []string{"status"}
+	}
+	if r.PrepareFor != nil {
+		d.PrepareFor = func(u user.Info, o, old Object) { r.PrepareFor(u, (*T)(o.(P)), typed[T, P](old)) }
+	}
+	d.Allow = allow[T, P](r.Allow)
 	definePrepare[T, P](d, r)
 	defineValidate[T, P](d, r)
 	defineRow[T, P](d, r)
@@ -202,6 +221,19 @@ func typed[T any, P interface {
 		return nil
 	}
 	return (*T)(o.(P))
+}
+
+// allow erases the type of an Allow.
+func allow[T any, P interface {
+	*T
+	Object
+}](f func(context.Context, Door, *T, *T) field.ErrorList) func(context.Context, Door, Object, Object) field.ErrorList {
+	if f == nil {
+		return nil
+	}
+	return func(ctx context.Context, door Door, o, old Object) field.ErrorList {
+		return f(ctx, door, (*T)(o.(P)), typed[T, P](old))
+	}
 }
 
 func definePrepare[T any, P interface {
@@ -231,6 +263,9 @@ func definePrepare[T any, P interface {
 		}
 		if was == nil {
 			o.SetGeneration(1)
+			if r.Unnumbered {
+				o.SetGeneration(0)
+			}
 			return
 		}
 		o.SetGeneration(old.GetGeneration())
@@ -312,6 +347,16 @@ func defineRow[T any, P interface {
 		}
 		return row
 	}
+	if r.InList != nil {
+		d.InList = func(all []Object) func(Object, []any) {
+			list := make([]*T, len(all))
+			for i, o := range all {
+				list[i] = (*T)(o.(P))
+			}
+			change := r.InList(list)
+			return func(o Object, row []any) { change((*T)(o.(P)), row) }
+		}
+	}
 	if r.RowConditions != nil {
 		d.RowConditions = func(o Object) []metav1.TableRowCondition { return r.RowConditions((*T)(o.(P))) }
 	}
@@ -382,6 +427,7 @@ func defineSub[T any, P interface {
 		}
 		return errs
 	}
+	sub.Allow = allow[T, P](s.Allow)
 	if s.Warn != nil {
 		sub.Warn = func(o, old Object) []string { return s.Warn((*T)(o.(P)), (*T)(old.(P))) }
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // Object is an API object with metadata.
@@ -52,6 +53,8 @@ type Resource[T any] struct {
 	KeepStatus bool
 	// Generation says that metadata.generation counts the changes of Spec, beginning with 1.
 	Generation bool
+	// Unnumbered lets a new object begin without a generation, so that the first change makes it 1 (CSI drivers).
+	Unnumbered bool
 	// Changed names what else moves metadata.generation besides Spec (the annotations of a Deployment, the
 	// endpoints of an EndpointSlice). With Generation and neither Spec nor Changed it stays 1.
 	Changed func(obj, old *T) bool
@@ -62,15 +65,26 @@ type Resource[T any] struct {
 	// Prepare drops or sets what a client may not decide. old is nil on create. obj is private to the
 	// request; old is a copy too, so parts of it may be moved into obj.
 	Prepare func(obj, old *T)
+	// PrepareFor runs after Prepare for the kinds that record who asks (certificate signing requests).
+	PrepareFor func(u user.Info, obj, old *T)
 	// Validate returns every violation below metadata; the metadata itself is checked by the pipeline
 	// (create: ValidateObjectMeta with Name; update: ValidateObjectMetaUpdate). old is nil on create. On
 	// update it must check both the new object and the change.
 	Validate func(obj, old *T) field.ErrorList
+	// Allow returns the violations that only the server can see: rights of the user, other objects. It runs when Validate
+	// found nothing. old is nil on create.
+	Allow func(ctx context.Context, d Door, obj, old *T) field.ErrorList
 	// Warn returns the texts of Warning headers. old is nil on create.
 	Warn func(obj, old *T) []string
 
+	// Reset lists the fields that server-side apply must not own through the resource itself; nil means status when
+	// there is one.
+	Reset []string
+
 	// Columns are the cells of a Table row. nil means Name and Created At.
 	Columns []Column[T]
+	// InList returns what changes the row of an object in a list of all these (the mark of the default storage class).
+	InList func(all []*T) func(obj *T, row []any)
 	// RowConditions are the conditions of a Table row (Completed pods).
 	RowConditions func(*T) []metav1.TableRowCondition
 	// Fields are the field selectors beyond metadata.name and metadata.namespace.
@@ -85,6 +99,9 @@ type Resource[T any] struct {
 	Begin func(ctx context.Context, tx Txn, obj, old *T) error
 	// Answer makes the kind a question: create computes the answer into obj, nothing is stored.
 	Answer func(ctx context.Context, d Door, obj *T) error
+	// Act makes the kind an action: create performs it with the object as its body, nothing is stored. As with
+	// Sub.Do, a nil answer stands for a Status of success.
+	Act func(ctx context.Context, d Door, call *Call) (Object, error)
 
 	// Computed makes the objects when they are asked for; get and list serve them, nothing is stored.
 	Computed func(ctx context.Context, d Door) ([]*T, error)
@@ -148,6 +165,8 @@ type Sub[T any] struct {
 	// status, Spec has been restored before, and for the others nothing has. old is a copy.
 	Prepare  func(obj, old *T)
 	Validate func(obj, old *T) field.ErrorList
+	// Allow is as that of the resource.
+	Allow func(ctx context.Context, d Door, obj, old *T) field.ErrorList
 	// Warn returns the texts of Warning headers; the warnings of the parent are not given here.
 	Warn func(obj, old *T) []string
 	// Reset lists the fields that server-side apply must not own through this subresource, as

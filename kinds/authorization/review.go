@@ -1,0 +1,79 @@
+package authorization
+
+import (
+	"context"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"proa.dev/kinds/kind"
+)
+
+// SubjectAccessReviews ask whether somebody may do something.
+func SubjectAccessReviews() *kind.Def {
+	return kind.Define(kind.Resource[authorizationv1.SubjectAccessReview]{
+		Group: authorizationv1.GroupName, Version: "v1", Kind: "SubjectAccessReview", Plural: "subjectaccessreviews", Scope: kind.Cluster,
+		Verbs:    []string{"create"},
+		Validate: validateSubjectReview,
+		Answer: func(ctx context.Context, d kind.Door, r *authorizationv1.SubjectAccessReview) error {
+			r.Status = d.ReviewAccess(ctx, r.Spec)
+			return nil
+		},
+	})
+}
+
+// LocalSubjectAccessReviews ask the same about one namespace.
+func LocalSubjectAccessReviews() *kind.Def {
+	return kind.Define(kind.Resource[authorizationv1.LocalSubjectAccessReview]{
+		Group: authorizationv1.GroupName, Version: "v1", Kind: "LocalSubjectAccessReview", Plural: "localsubjectaccessreviews",
+		Verbs:    []string{"create"},
+		Validate: validateLocalReview,
+		Answer: func(ctx context.Context, d kind.Door, r *authorizationv1.LocalSubjectAccessReview) error {
+			r.Status = d.ReviewAccess(ctx, r.Spec)
+			return nil
+		},
+	})
+}
+
+// SelfSubjectAccessReviews ask whether the asking user may do something.
+func SelfSubjectAccessReviews() *kind.Def {
+	return kind.Define(kind.Resource[authorizationv1.SelfSubjectAccessReview]{
+		Group: authorizationv1.GroupName, Version: "v1", Kind: "SelfSubjectAccessReview", Plural: "selfsubjectaccessreviews", Scope: kind.Cluster,
+		Verbs:    []string{"create"},
+		Validate: validateSelfReview,
+		Answer: func(ctx context.Context, d kind.Door, r *authorizationv1.SelfSubjectAccessReview) error {
+			u := d.User()
+			if u == nil {
+				return apierrors.NewBadRequest("no user present on request")
+			}
+			spec := authorizationv1.SubjectAccessReviewSpec{
+				ResourceAttributes: r.Spec.ResourceAttributes, NonResourceAttributes: r.Spec.NonResourceAttributes,
+				User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: map[string]authorizationv1.ExtraValue{},
+			}
+			for key, values := range u.GetExtra() {
+				spec.Extra[key] = values
+			}
+			r.Status = d.ReviewAccess(ctx, spec)
+			return nil
+		},
+	})
+}
+
+// SelfSubjectRulesReviews list what the asking user may do in a namespace.
+func SelfSubjectRulesReviews() *kind.Def {
+	return kind.Define(kind.Resource[authorizationv1.SelfSubjectRulesReview]{
+		Group: authorizationv1.GroupName, Version: "v1", Kind: "SelfSubjectRulesReview", Plural: "selfsubjectrulesreviews", Scope: kind.Cluster,
+		Verbs: []string{"create"},
+		Answer: func(ctx context.Context, d kind.Door, r *authorizationv1.SelfSubjectRulesReview) error {
+			if d.User() == nil {
+				return apierrors.NewBadRequest("no user present on request")
+			}
+			if r.Spec.Namespace == "" {
+				return apierrors.NewBadRequest("no namespace on request")
+			}
+			// Nothing of what was sent comes back.
+			*r = authorizationv1.SelfSubjectRulesReview{TypeMeta: r.TypeMeta, Status: d.ReviewRules(ctx, r.Spec.Namespace)}
+			return nil
+		},
+	})
+}

@@ -1,0 +1,148 @@
+package rbac
+
+import (
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	rbacv1beta1 "k8s.io/api/rbac/v1beta1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/check"
+	"proa.dev/kinds/kind"
+)
+
+// RoleBindings give the rights of a role to subjects in one namespace.
+func RoleBindings() *kind.Def {
+	return kind.Define(kind.Resource[rbacv1.RoleBinding]{
+		Group: rbacv1.GroupName, Version: "v1", Kind: "RoleBinding", Plural: "rolebindings",
+		Name:           segmentName,
+		CreateOnUpdate: true,
+		Default:        func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
+		Validate: func(b, old *rbacv1.RoleBinding) field.ErrorList {
+			errs := validateBinding(b.RoleRef, b.Subjects, "Role", "ClusterRole")
+			if old != nil {
+				errs = append(errs, check.Immutable(b.RoleRef, old.RoleRef, field.NewPath("roleRef"))...)
+			}
+			return errs
+		},
+		Columns: bindingColumns("roleBinding", rbacv1beta1.RoleBinding{}.SwaggerDoc()["roleRef"], func(b *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) {
+			return b.RoleRef, b.Subjects
+		}),
+	})
+}
+
+// ClusterRoleBindings give the rights of a cluster role to subjects everywhere.
+func ClusterRoleBindings() *kind.Def {
+	return kind.Define(kind.Resource[rbacv1.ClusterRoleBinding]{
+		Group: rbacv1.GroupName, Version: "v1", Kind: "ClusterRoleBinding", Plural: "clusterrolebindings", Scope: kind.Cluster,
+		Name:           segmentName,
+		CreateOnUpdate: true,
+		Default:        func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
+		Validate: func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
+			errs := validateBinding(b.RoleRef, b.Subjects, "ClusterRole")
+			if old != nil {
+				errs = append(errs, check.Immutable(b.RoleRef, old.RoleRef, field.NewPath("roleRef"))...)
+			}
+			return errs
+		},
+		Columns: bindingColumns("clusterRoleBinding", rbacv1beta1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"], func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) {
+			return b.RoleRef, b.Subjects
+		}),
+	})
+}
+
+func defaultBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
+	if ref.APIGroup == "" {
+		ref.APIGroup = rbacv1.GroupName
+	}
+	for i := range subjects {
+		s := &subjects[i]
+		if s.APIGroup == "" && (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) {
+			s.APIGroup = rbacv1.GroupName
+		}
+	}
+}
+
+// validateBinding checks a reference to one of the given kinds of role, and who gets its rights. A binding to cluster roles
+// only is one without a namespace, so that its service accounts must name theirs.
+func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, kinds ...string) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("roleRef")
+	if ref.APIGroup != rbacv1.GroupName {
+		errs = append(errs, field.NotSupported(path.Child("apiGroup"), ref.APIGroup, []string{rbacv1.GroupName}))
+	}
+	if !slices.Contains(kinds, ref.Kind) {
+		errs = append(errs, field.NotSupported(path.Child("kind"), ref.Kind, kinds))
+	}
+	errs = append(errs, check.Segment(ref.Name, path.Child("name"), "")...)
+	for i, s := range subjects {
+		errs = append(errs, validateSubject(s, slices.Contains(kinds, "Role"), field.NewPath("subjects").Index(i))...)
+	}
+	return errs
+}
+
+func validateSubject(s rbacv1.Subject, namespaced bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s.Name == "" {
+		errs = append(errs, field.Required(path.Child("name"), ""))
+	}
+	switch s.Kind {
+	case rbacv1.ServiceAccountKind:
+		if s.Name != "" {
+			errs = append(errs, check.Messages(s.Name, path.Child("name"), validation.ValidateServiceAccountName(s.Name, false))...)
+		}
+		if s.APIGroup != "" {
+			errs = append(errs, field.NotSupported(path.Child("apiGroup"), s.APIGroup, []string{""}))
+		}
+		if !namespaced && s.Namespace == "" {
+			errs = append(errs, field.Required(path.Child("namespace"), ""))
+		}
+	case rbacv1.UserKind, rbacv1.GroupKind:
+		if s.APIGroup != rbacv1.GroupName {
+			errs = append(errs, field.NotSupported(path.Child("apiGroup"), s.APIGroup, []string{rbacv1.GroupName}))
+		}
+	default:
+		errs = append(errs, field.NotSupported(path.Child("kind"), s.Kind, []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
+	}
+	return errs
+}
+
+// bindingColumns are the same for both kinds of binding but for the words in their descriptions.
+func bindingColumns[T any, P interface {
+	*T
+	kind.Object
+}](what, roleRef string, parts func(*T) (rbacv1.RoleRef, []rbacv1.Subject)) []kind.Column[T] {
+	subjects := func(name, kindName string) kind.Column[T] {
+		return kind.Column[T]{Name: name, Wide: true, Description: name + " in the " + what, Value: func(b *T) any {
+			_, all := parts(b)
+			return subjectNames(all, kindName)
+		}}
+	}
+	return []kind.Column[T]{
+		kind.NameColumn[T, P](),
+		{Name: "Role", Description: roleRef, Value: func(b *T) any {
+			ref, _ := parts(b)
+			return ref.Kind + "/" + ref.Name
+		}},
+		kind.AgeColumn[T, P](),
+		subjects("Users", rbacv1.UserKind),
+		subjects("Groups", rbacv1.GroupKind),
+		subjects("ServiceAccounts", rbacv1.ServiceAccountKind),
+	}
+}
+
+func subjectNames(subjects []rbacv1.Subject, kindName string) string {
+	var names []string
+	for _, s := range subjects {
+		switch {
+		case s.Kind != kindName:
+		case kindName == rbacv1.ServiceAccountKind:
+			names = append(names, s.Namespace+"/"+s.Name)
+		default:
+			names = append(names, s.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,20 @@
+package rbac
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/kind"
+)
+
+// Roles grant verbs on resources of one namespace.
+func Roles() *kind.Def {
+	return kind.Define(kind.Resource[rbacv1.Role]{
+		Group: rbacv1.GroupName, Version: "v1", Kind: "Role", Plural: "roles",
+		Name:           segmentName,
+		CreateOnUpdate: true,
+		Validate: func(r, _ *rbacv1.Role) field.ErrorList {
+			return validateRules(r.Rules, true)
+		},
+	})
+}

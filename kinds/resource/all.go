@@ -1,0 +1,15 @@
+// Package resource holds the kinds of the resource.k8s.io group.
+package resource
+
+import "proa.dev/kinds/kind"
+
+// All lists the kinds of the group.
+func All() []*kind.Def {
+	return []*kind.Def{
+		DeviceClasses(),
+		DeviceTaintRules(),
+		ResourceClaims(),
+		ResourceClaimTemplates(),
+		ResourceSlices(),
+	}
+}

@@ -1,0 +1,20 @@
+package resource
+
+import (
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"proa.dev/kinds/kind"
+)
+
+// DeviceClasses name sorts of devices that claims can ask for.
+func DeviceClasses() *kind.Def {
+	type class = resourcev1.DeviceClass
+	return kind.Define(kind.Resource[class]{
+		Group: resourcev1.GroupName, Version: "v1", Kind: "DeviceClass", Plural: "deviceclasses", Scope: kind.Cluster,
+		Spec:       func(c *class) any { return &c.Spec },
+		Generation: true,
+		Delete:     kind.Deletion[class]{Returns: true},
+		Validate:   validateClass,
+		Columns:    []kind.Column[class]{kind.NameColumn[class](), kind.AgeColumn[class]()},
+	})
+}

@@ -1,0 +1,51 @@
+package resource
+
+import (
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/kind"
+)
+
+// DeviceTaintRules taint all devices that match.
+func DeviceTaintRules() *kind.Def {
+	type rule = resourcev1.DeviceTaintRule
+	doc := resourcev1.DeviceTaint{}.SwaggerDoc()
+	return kind.Define(kind.Resource[rule]{
+		Group: resourcev1.GroupName, Version: "v1", Kind: "DeviceTaintRule", Plural: "devicetaintrules", Scope: kind.Cluster,
+		Spec:        func(r *rule) any { return &r.Spec },
+		Status:      func(r *rule) any { return &r.Status },
+		Generation:  true,
+		Conditional: true,
+		Delete:      kind.Deletion[rule]{Returns: true},
+		Default:     func(r *rule) { defaultTaint(&r.Spec.Taint) },
+		Prepare:     prepareTaintRule,
+		Validate:    validateTaintRule,
+		Subs: []kind.Sub[rule]{{
+			Name:     "status",
+			Reset:    []string{"metadata", "spec"},
+			Prepare:  func(r, old *rule) { metav1.ResetObjectMetaForStatus(r, old) },
+			Validate: validateTaintRuleStatus,
+		}},
+		Columns: []kind.Column[rule]{
+			kind.NameColumn[rule](),
+			{Name: "Key", Description: doc["key"], Value: func(r *rule) any { return r.Spec.Taint.Key }},
+			{Name: "Value", Description: doc["value"], Value: func(r *rule) any { return r.Spec.Taint.Value }},
+			{Name: "Effect", Description: doc["effect"], Value: func(r *rule) any { return string(r.Spec.Taint.Effect) }},
+			{Name: "TimeAdded", Description: doc["timeAdded"], Value: func(r *rule) any {
+				if r.Spec.Taint.TimeAdded == nil {
+					return ""
+				}
+				return kind.Age(*r.Spec.Taint.TimeAdded)
+			}},
+			kind.AgeColumn[rule](),
+		},
+	})
+}
+
+// prepareTaintRule dates a new effect, unless the client did: tolerations count from that time.
+func prepareTaintRule(r, old *resourcev1.DeviceTaintRule) {
+	if old != nil && r.Spec.Taint.Effect != old.Spec.Taint.Effect && r.Spec.Taint.TimeAdded.Equal(old.Spec.Taint.TimeAdded) {
+		r.Spec.Taint.TimeAdded = new(now())
+	}
+}

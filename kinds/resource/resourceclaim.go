@@ -1,0 +1,65 @@
+package resource
+
+import (
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/kind"
+)
+
+// ResourceClaims ask for devices.
+func ResourceClaims() *kind.Def {
+	type claim = resourcev1.ResourceClaim
+	return kind.Define(kind.Resource[claim]{
+		Group: resourcev1.GroupName, Version: "v1", Kind: "ResourceClaim", Plural: "resourceclaims",
+		Spec:     func(c *claim) any { return &c.Spec },
+		Status:   func(c *claim) any { return &c.Status },
+		Delete:   kind.Deletion[claim]{Returns: true},
+		Default:  defaultClaim,
+		Prepare:  prepareClaim,
+		Validate: validateClaim,
+		Allow:    allowClaim,
+		Subs: []kind.Sub[claim]{{
+			Name:  "status",
+			Reset: []string{"metadata", "spec"},
+			Prepare: func(c, old *claim) {
+				metav1.ResetObjectMetaForStatus(c, old)
+				prepareClaimStatus(c, old)
+			},
+			Validate: validateClaimStatus,
+			Allow:    allowClaimStatus,
+		}},
+		Columns: []kind.Column[claim]{
+			kind.NameColumn[claim](),
+			{Name: "State", Description: "A summary of the current state (allocated, pending, reserved, etc.).", Value: func(c *claim) any { return claimState(c) }},
+			kind.AgeColumn[claim](),
+		},
+	})
+}
+
+func defaultClaim(c *resourcev1.ResourceClaim) {
+	defaultSpec(&c.Spec)
+	if c.Status.Allocation != nil {
+		for i := range c.Status.Allocation.Devices.Results {
+			defaultTolerations(c.Status.Allocation.Devices.Results[i].Tolerations)
+		}
+	}
+}
+
+func claimState(c *resourcev1.ResourceClaim) string {
+	var states []string
+	if c.DeletionTimestamp != nil {
+		states = append(states, "deleted")
+	}
+	switch {
+	case c.Status.Allocation != nil && len(c.Status.ReservedFor) > 0:
+		states = append(states, "allocated", "reserved")
+	case c.Status.Allocation != nil:
+		states = append(states, "allocated")
+	case c.DeletionTimestamp == nil:
+		states = append(states, "pending")
+	}
+	return strings.Join(states, ",")
+}

@@ -1,0 +1,21 @@
+package resource
+
+import (
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"proa.dev/kinds/kind"
+)
+
+// ResourceClaimTemplates are claims that each pod gets its own of.
+func ResourceClaimTemplates() *kind.Def {
+	type template = resourcev1.ResourceClaimTemplate
+	return kind.Define(kind.Resource[template]{
+		Group: resourcev1.GroupName, Version: "v1", Kind: "ResourceClaimTemplate", Plural: "resourceclaimtemplates",
+		Delete:   kind.Deletion[template]{Returns: true},
+		Default:  func(t *template) { defaultSpec(&t.Spec.Spec) },
+		Prepare:  prepareTemplate,
+		Validate: validateTemplate,
+		Allow:    allowTemplate,
+		Columns:  []kind.Column[template]{kind.NameColumn[template](), kind.AgeColumn[template]()},
+	})
+}

@@ -1,0 +1,50 @@
+package storage
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"proa.dev/kinds/kind"
+)
+
+// StorageClasses name ways to make volumes.
+func StorageClasses() *kind.Def {
+	type class = storagev1.StorageClass
+	doc := class{}.SwaggerDoc()
+	return kind.Define(kind.Resource[class]{
+		Group: storagev1.GroupName, Version: "v1", Kind: "StorageClass", Plural: "storageclasses", Short: []string{"sc"}, Scope: kind.Cluster,
+		Delete:   kind.Deletion[class]{Returns: true},
+		Default:  defaultStorageClass,
+		Validate: validateStorageClass,
+		Warn:     warnStorageClass,
+		Columns: []kind.Column[class]{
+			kind.NameColumn[class](),
+			{Name: "Provisioner", Description: doc["provisioner"], Value: func(c *class) any { return c.Provisioner }},
+			{Name: "ReclaimPolicy", Description: doc["reclaimPolicy"], Value: func(c *class) any {
+				return string(or(c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete))
+			}},
+			{Name: "VolumeBindingMode", Description: doc["volumeBindingMode"], Value: func(c *class) any {
+				return string(or(c.VolumeBindingMode, storagev1.VolumeBindingImmediate))
+			}},
+			{Name: "AllowVolumeExpansion", Description: doc["allowVolumeExpansion"], Value: func(c *class) any { return or(c.AllowVolumeExpansion, false) }},
+			kind.AgeColumn[class](),
+		},
+	})
+}
+
+func defaultStorageClass(c *storagev1.StorageClass) {
+	if c.ReclaimPolicy == nil {
+		c.ReclaimPolicy = new(corev1.PersistentVolumeReclaimDelete)
+	}
+	if c.VolumeBindingMode == nil {
+		c.VolumeBindingMode = new(storagev1.VolumeBindingImmediate)
+	}
+}
+
+// or is what p points at, or the given value.
+func or[V any](p *V, otherwise V) V {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}

@@ -1,0 +1,22 @@
+package storage
+
+import (
+	storagev1 "k8s.io/api/storage/v1"
+
+	"proa.dev/kinds/kind"
+)
+
+// VolumeAttributesClasses name attributes that a volume can be given while it lives.
+func VolumeAttributesClasses() *kind.Def {
+	type class = storagev1.VolumeAttributesClass
+	return kind.Define(kind.Resource[class]{
+		Group: storagev1.GroupName, Version: "v1", Kind: "VolumeAttributesClass", Plural: "volumeattributesclasses", Short: []string{"vac"}, Scope: kind.Cluster,
+		Delete:   kind.Deletion[class]{Returns: true},
+		Validate: validateVolumeAttributesClass,
+		Columns: []kind.Column[class]{
+			kind.NameColumn[class](),
+			{Name: "DriverName", Description: class{}.SwaggerDoc()["driverName"], Value: func(c *class) any { return c.DriverName }},
+			kind.AgeColumn[class](),
+		},
+	})
+}
