@@ -13,6 +13,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/datadir"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
 
 	"proa.dev/kv"
 )
@@ -119,6 +121,24 @@ func TestStartIsCanceled(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	embed(t, dir)
+}
+
+// TestKilledBeforeBirth starts from what a member leaves that is killed before its log has an entry.
+func TestKilledBeforeBirth(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(datadir.ToMemberDir(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w, err := wal.Create(zap.NewNop(), datadir.ToWALDir(dir), []byte("nobody"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := embed(t, dir).Commit(t.Context(), kv.Write{Key: "/a/x", Value: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestHook(t *testing.T) {

@@ -163,6 +163,8 @@ func (e *Etcd) Healthy(ctx context.Context) error {
 		return err
 	}
 	defer end()
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
 	return fail("check", "health", e.member.healthy(ctx))
 }
 

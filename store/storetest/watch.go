@@ -40,7 +40,7 @@ func watchPast(b *bench) {
 
 // watchManyPast has more history than etcd sends at once.
 func watchManyPast(b *bench) {
-	const n = 2500
+	const n = 1500
 	start := b.commit()
 	var wg sync.WaitGroup
 	for w := range 10 {

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"proa.dev/kv"
+)
+
+// history writes n revisions of a key and returns the first.
+func history(t *testing.T, e *Etcd, key string, n int) int64 {
+	t.Helper()
+	var first, rev int64
+	for i := range n {
+		var err error
+		if rev, err = e.Commit(t.Context(), kv.Write{Key: key, Value: []byte("1"), Rev: rev}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = rev
+		}
+	}
+	return first
+}
+
+func isCompacted(t *testing.T, e *Etcd, rev int64) bool {
+	t.Helper()
+	_, err := e.List(t.Context(), kv.Range{Prefix: "/", Rev: rev})
+	if err != nil && !errors.Is(err, kv.ErrCompacted) {
+		t.Fatal(err)
+	}
+	return err != nil
+}
+
+func TestCompactionRounds(t *testing.T) {
+	e := embed(t, t.TempDir())
+	first := history(t, e, "/a/x", 3)
+	r := e.compactRound(t.Context(), round{})
+	if isCompacted(t, e, first) {
+		t.Error("the first round compacts")
+	}
+	second := history(t, e, "/a/y", 3)
+	r = e.compactRound(t.Context(), r)
+	if !isCompacted(t, e, first) || isCompacted(t, e, second) {
+		t.Error("the second round does not compact what the first has seen, or more")
+	}
+	before := r
+	if r = e.compactRound(t.Context(), r); r.rev != before.rev {
+		t.Errorf("a round writes: from %d to %d", before.rev, r.rev)
+	}
+}
+
+// TestSharedCompaction lets two servers on one etcd take turns without getting into each other's way.
+func TestSharedCompaction(t *testing.T) {
+	o := serve(t)
+	a, b := connect(t, o.addr), connect(t, o.addr)
+	first := history(t, a, "/a/x", 3)
+	ra := a.compactRound(t.Context(), round{})
+	rb := b.compactRound(t.Context(), round{})
+	if ra.count != 1 || rb.count != 1 {
+		t.Fatalf("the servers are at %+v and %+v", ra, rb)
+	}
+	second := history(t, a, "/a/y", 3)
+	rb = b.compactRound(t.Context(), rb)
+	if !isCompacted(t, a, first) || isCompacted(t, a, second) {
+		t.Fatal("the round of b does not compact what it has seen before, or more")
+	}
+	if ra = a.compactRound(t.Context(), ra); ra.count != rb.count {
+		t.Errorf("a counts %d rounds, b %d", ra.count, rb.count)
+	}
+	if isCompacted(t, a, second) {
+		t.Error("a compacts in the round of b")
+	}
+	p, _, err := a.Get(t.Context(), compactKey)
+	if err != nil || len(p.Value) == 0 {
+		t.Errorf("the key is %+v, %v", p, err)
+	}
+}
+
+// TestRunCompaction runs the loop and waits for its effect.
+func TestRunCompaction(t *testing.T) {
+	e := embed(t, t.TempDir())
+	first := history(t, e, "/a/x", 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.RunCompaction(ctx, time.Millisecond)
+	}()
+	rev := first + 1
+	for !isCompacted(t, e, first) {
+		var err error
+		if rev, err = e.Commit(t.Context(), kv.Write{Key: "/a/x", Value: []byte("1"), Rev: rev}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	<-done
+}

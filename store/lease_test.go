@@ -1,0 +1,116 @@
+package store
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"proa.dev/kv"
+)
+
+func TestLeaseReuse(t *testing.T) {
+	var l leases
+	var granted []int64
+	grant := func(ttl int64) (int64, error) {
+		granted = append(granted, ttl)
+		return int64(len(granted)), nil
+	}
+	start := time.Unix(1000, 0)
+	for _, c := range []struct {
+		name string
+		ttl  int64
+		at   time.Duration
+		want int64
+	}{
+		{"the first takes a lease", 3600, 0, 1},
+		{"the second shares it", 3600, 59 * time.Second, 1},
+		{"another TTL does not", 600, 59 * time.Second, 2},
+		{"after a minute it is not reused", 3600, 60 * time.Second, 3},
+		{"a shorter TTL is reused for less", 600, 88 * time.Second, 2},
+		{"and not longer", 600, 89 * time.Second, 4},
+		{"a very short one is not shared", 10, 0, 5},
+		{"not at all", 10, 0, 6},
+	} {
+		id, err := l.take(c.ttl, start.Add(c.at), grant)
+		if err != nil || id != c.want {
+			t.Errorf("%s: got %d, want %d (%v)", c.name, id, c.want, err)
+		}
+	}
+	for i, want := range []int64{3660, 630, 3660, 630, 10, 10} {
+		if granted[i] != want {
+			t.Errorf("grant %d lives %d s, want %d", i, granted[i], want)
+		}
+	}
+	l.forget([]int64{0, 3})
+	if id, err := l.take(3600, start.Add(61*time.Second), grant); err != nil || id != 7 {
+		t.Errorf("after a lease was lost: %d, %v", id, err)
+	}
+	boom := errors.New("boom")
+	if _, err := l.take(1, start, func(int64) (int64, error) { return 0, boom }); err != boom {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestFewLeases writes many keys that expire, at once, and counts the leases.
+func TestFewLeases(t *testing.T) {
+	e := embed(t, t.TempDir())
+	const writers, each = 10, 120
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each / 10 {
+				var writes []kv.Write
+				for j := range 10 {
+					writes = append(writes, kv.Write{Key: key(w, i, j), Value: []byte("1"), TTL: 3600})
+				}
+				if _, err := e.Commit(t.Context(), writes...); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	resp, err := e.member.(*local).lease.LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := writers*each/maxPerLease + 1; len(resp.Leases) != want {
+		t.Errorf("%d leases for %d keys, want %d", len(resp.Leases), writers*each, want)
+	}
+}
+
+func key(parts ...int) string {
+	k := "/events"
+	for _, p := range parts {
+		k += "/" + string(rune('a'+p))
+	}
+	return k
+}
+
+// TestLostLease lets the lease vanish that the store is about to reuse.
+func TestLostLease(t *testing.T) {
+	e := embed(t, t.TempDir())
+	write := func(key string) {
+		t.Helper()
+		if _, err := e.Commit(t.Context(), kv.Write{Key: key, Value: []byte("1"), TTL: 3600}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("/a/x")
+	lessor := e.member.(*local).lease
+	resp, err := lessor.LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
+	if err != nil || len(resp.Leases) != 1 {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	if _, err := lessor.LeaseRevoke(t.Context(), &pb.LeaseRevokeRequest{ID: resp.Leases[0].ID}); err != nil {
+		t.Fatal(err)
+	}
+	write("/a/y")
+	if _, ok, err := e.Get(t.Context(), "/a/y"); err != nil || !ok {
+		t.Fatalf("%v, %v", ok, err)
+	}
+}
