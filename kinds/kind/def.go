@@ -3,6 +3,7 @@ package kind
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -304,8 +305,22 @@ func defineValidate[T any, P interface {
 		if r.Validate != nil {
 			errs = append(errs, r.Validate((*T)(o.(P)), typed[T, P](old))...)
 		}
+		return once(errs)
+	}
+}
+
+// once drops errors that say again what another said.
+func once(errs field.ErrorList) field.ErrorList {
+	if len(errs) < 2 {
 		return errs
 	}
+	seen := map[string]bool{}
+	return slices.DeleteFunc(errs, func(e *field.Error) bool {
+		text := e.Error()
+		again := seen[text]
+		seen[text] = true
+		return again
+	})
 }
 
 // plainFinalizers refuses finalizers without a domain, but for the three that Kubernetes itself uses.
@@ -425,7 +440,7 @@ func defineSub[T any, P interface {
 		if s.Validate != nil {
 			errs = append(errs, s.Validate((*T)(o.(P)), (*T)(old.(P)))...)
 		}
-		return errs
+		return once(errs)
 	}
 	sub.Allow = allow[T, P](s.Allow)
 	if s.Warn != nil {
