@@ -136,7 +136,7 @@ func validateDaemonSetUpdate(s *appsv1.DaemonSetUpdateStrategy, path *field.Path
 		return nil
 	case appsv1.RollingUpdateDaemonSetStrategyType:
 	default:
-		return field.ErrorList{field.NotSupported(path, s,
+		return field.ErrorList{field.NotSupported(path, check.Internal(s),
 			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType})}
 	}
 	unavailable, surge := *s.RollingUpdate.MaxUnavailable, *s.RollingUpdate.MaxSurge

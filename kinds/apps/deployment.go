@@ -136,7 +136,7 @@ func validateStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.Erro
 	case s.Type == appsv1.RecreateDeploymentStrategyType:
 		return nil
 	case s.Type != appsv1.RollingUpdateDeploymentStrategyType:
-		return field.ErrorList{field.NotSupported(path, s,
+		return field.ErrorList{field.NotSupported(path, check.Internal(s),
 			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
 	}
 	unavailable, surge := s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge

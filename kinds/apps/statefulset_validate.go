@@ -133,11 +133,11 @@ func validateStatefulUpdate(s *appsv1.StatefulSetUpdateStrategy, path *field.Pat
 	case s.Type == "":
 		return field.ErrorList{field.Required(path, "")}
 	case s.Type == appsv1.OnDeleteStatefulSetStrategyType && s.RollingUpdate != nil:
-		return field.ErrorList{field.Invalid(rolling, s.RollingUpdate, "only allowed for updateStrategy 'RollingUpdate'")}
+		return field.ErrorList{field.Invalid(rolling, check.Internal(s.RollingUpdate), "only allowed for updateStrategy 'RollingUpdate'")}
 	case s.Type == appsv1.OnDeleteStatefulSetStrategyType:
 		return nil
 	case s.Type != appsv1.RollingUpdateStatefulSetStrategyType:
-		return field.ErrorList{field.Invalid(path, s, fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType))}
+		return field.ErrorList{field.Invalid(path, check.Internal(s), fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType))}
 	case s.RollingUpdate == nil:
 		return nil
 	}

@@ -40,7 +40,7 @@ func Jobs() *kind.Def {
 		Fields: map[string]func(*batchv1.Job) string{
 			"status.successful": func(j *batchv1.Job) string { return strconv.Itoa(int(j.Status.Succeeded)) },
 		},
-		Subs: []kind.Sub[batchv1.Job]{{Name: "status", Validate: validateJobStatusUpdate}},
+		Subs: []kind.Sub[batchv1.Job]{{Name: "status", Prepare: takeLabels, Validate: validateJobStatusUpdate}},
 		Delete: kind.Deletion[batchv1.Job]{
 			Propagation: metav1.DeletePropagationOrphan,
 			Warning: "child pods are preserved by default when jobs are deleted; " +

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"fmt"
+	"maps"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,9 +25,17 @@ func prepareJob(j, old *batchv1.Job) {
 			generateSelector(j)
 		}
 		prepareJobSpec(&j.Spec, nil)
+		takeLabels(j, nil)
 		return
 	}
 	prepareJobSpec(&j.Spec, &old.Spec)
+}
+
+// takeLabels gives a job without labels those of its pods, the generated ones too.
+func takeLabels(j, _ *batchv1.Job) {
+	if len(j.Labels) == 0 {
+		j.Labels = maps.Clone(j.Spec.Template.Labels)
+	}
 }
 
 // prepareJobSpec drops what belongs to features that are off.

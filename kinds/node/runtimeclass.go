@@ -1,6 +1,9 @@
 package node
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -60,11 +63,37 @@ func validateTolerations(tolerations []corev1.Toleration, path *field.Path) fiel
 	for i, t := range tolerations {
 		key := corev1.Toleration{Key: t.Key, Operator: t.Operator, Value: t.Value, Effect: t.Effect}
 		if seen[key] {
-			errs = append(errs, field.Duplicate(path.Index(i), t))
+			errs = append(errs, field.Duplicate(path.Index(i), check.Internal(t)))
 		}
 		seen[key] = true
 	}
 	return errs
 }
 
-func warnRuntimeClass(*nodev1.RuntimeClass, *nodev1.RuntimeClass) []string { return nil }
+// renamedLabels are labels of nodes that have newer names.
+func renamedLabels() map[string]string {
+	return map[string]string{
+		"beta.kubernetes.io/arch":                       `deprecated since v1.14; use "kubernetes.io/arch" instead`,
+		"beta.kubernetes.io/os":                         `deprecated since v1.14; use "kubernetes.io/os" instead`,
+		"failure-domain.beta.kubernetes.io/region":      `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
+		"failure-domain.beta.kubernetes.io/zone":        `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
+		"beta.kubernetes.io/instance-type":              `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
+		"app.kubernetes.io/created-by":                  `deprecated since v1.9`,
+		"scheduler.alpha.kubernetes.io/preferAvoidPods": `deprecated since v1.22; use Taints and Tolerations instead`,
+		"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
+	}
+}
+
+func warnRuntimeClass(r, _ *nodev1.RuntimeClass) []string {
+	if r.Scheduling == nil {
+		return nil
+	}
+	var warnings []string
+	renamed := renamedLabels()
+	for _, key := range slices.Sorted(maps.Keys(r.Scheduling.NodeSelector)) {
+		if text, ok := renamed[key]; ok {
+			warnings = append(warnings, "scheduling.nodeSelector: "+text)
+		}
+	}
+	return warnings
+}

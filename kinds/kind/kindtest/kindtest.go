@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,7 @@ func Run(t *testing.T, defs []*kind.Def, dir string) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			for _, c := range cases {
 				t.Run(c.Verb+": "+c.Title, func(t *testing.T) {
-					if got := Answer(t, defs, &c); got != c.Answer {
+					if got := Answer(t, defs, &c); strings.TrimSpace(got) != strings.TrimSpace(c.Answer) {
 						t.Errorf("answer differs\n%s", difference(c.Answer, got))
 					}
 				})
@@ -209,7 +210,10 @@ func resultOf(d *kind.Def, o kind.Object, errs field.ErrorList, warnings []strin
 		for _, e := range errs {
 			fmt.Fprintf(&b, "%s %s: %s\n", string(e.Type), e.Field, e.ErrorBody())
 		}
-		return mask(b.String(), testUID)
+		return mask(b.String())
+	}
+	if d.Deprecated != "" {
+		warnings = append([]string{d.Deprecated}, warnings...)
 	}
 	for _, w := range warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
@@ -223,7 +227,7 @@ func resultOf(d *kind.Def, o kind.Object, errs field.ErrorList, warnings []strin
 		return err.Error()
 	}
 	b.WriteString(stored(text))
-	return mask(b.String(), testUID)
+	return mask(b.String())
 }
 
 // stored shows an object without what differs from run to run.
@@ -260,14 +264,17 @@ func dropNull(v any) {
 	}
 }
 
-func mask(text, uid string) string { return strings.ReplaceAll(text, uid, "UID") }
+// mask hides identities, which differ from run to run: the one tests use, and any that a server made.
+func mask(text string) string {
+	return regexp.MustCompile(testUID+`|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`).ReplaceAllString(text, "UID")
+}
 
 // Table shows the columns of a kind and the row of an object; ages are left out.
 func Table(d *kind.Def, o kind.Object) string {
 	if d.FromHub != nil {
 		o = d.FromHub(o)
 	}
-	return tableText(d.Columns, d.Row(o))
+	return mask(tableText(d.Columns, d.Row(o)))
 }
 
 func tableText(columns []metav1.TableColumnDefinition, cells []any) string {

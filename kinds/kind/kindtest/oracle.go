@@ -91,7 +91,7 @@ func (o oracle) answer(t *testing.T, defs []*kind.Def, c *Case) string {
 		if err := json.Unmarshal(r.body, &table); err != nil || len(table.Rows) != 1 {
 			t.Fatalf("%s: %s", c.Title, r.body)
 		}
-		return tableText(table.ColumnDefinitions, table.Rows[0].Cells)
+		return mask(tableText(table.ColumnDefinitions, table.Rows[0].Cells))
 	}
 	first, err := yaml.YAMLToJSON([]byte(c.Stored))
 	if err != nil {
@@ -118,9 +118,9 @@ func (o oracle) answer(t *testing.T, defs []*kind.Def, c *Case) string {
 		path := path + "/" + c.Verb
 		r := o.do(t, "PUT", path, body, plain)
 		r.warnings = nil
-		return mask(text(r), string(meta.Metadata.UID))
+		return text(r)
 	}
-	return mask(text(o.do(t, "PUT", path, body, plain)), string(meta.Metadata.UID))
+	return text(o.do(t, "PUT", path, body, plain))
 }
 
 func text(r reply) string {
@@ -133,15 +133,11 @@ func text(r reply) string {
 		for _, c := range status.Details.Causes {
 			fmt.Fprintf(&b, "%s %s: %s\n", c.Type, c.Field, c.Message)
 		}
-		return b.String()
+		return mask(b.String())
 	}
 	for _, w := range r.warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}
-	var meta struct{ Metadata metav1.ObjectMeta }
-	if err := json.Unmarshal(r.body, &meta); err != nil {
-		return err.Error()
-	}
 	b.WriteString(stored(r.body))
-	return mask(b.String(), string(meta.Metadata.UID))
+	return mask(b.String())
 }
