@@ -40,19 +40,7 @@ func validateNode(n, old *corev1.Node) field.ErrorList {
 	if old == nil {
 		return errs
 	}
-	return unique(append(errs, validateNodeChange(n, old)...))
-}
-
-// unique drops errors that say the same twice: an update of a node is checked by the rules for a node and by
-// those for a change, which overlap.
-func unique(errs field.ErrorList) field.ErrorList {
-	seen := map[string]bool{}
-	return slices.DeleteFunc(errs, func(e *field.Error) bool {
-		text := e.Error()
-		twice := seen[text]
-		seen[text] = true
-		return twice
-	})
+	return append(errs, validateNodeChange(n, old)...)
 }
 
 // validateNodeChange checks an update of a node or of its status.

@@ -240,9 +240,9 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 	at := status.Child("allocatedResourceStatuses")
 	for _, name := range slices.Sorted(maps.Keys(c.Status.AllocatedResourceStatuses)) {
 		errs = append(errs, claimResource(name, at)...)
-		if bad := oneOf(c.Status.AllocatedResourceStatuses[name], at, corev1.PersistentVolumeClaimControllerResizeInfeasible,
-			corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible,
-			corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizePending); len(bad) > 0 {
+		if bad := oneOf(c.Status.AllocatedResourceStatuses[name], at, corev1.PersistentVolumeClaimControllerResizeInProgress,
+			corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimNodeResizeInProgress,
+			corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending); len(bad) > 0 {
 			bad[0].BadValue = name // it is the resource that the message has always named
 			errs = append(errs, bad...)
 		}

@@ -31,7 +31,7 @@ func validateService(s, old *corev1.Service) field.ErrorList {
 			errs = append(errs, field.Forbidden(field.NewPath("spec", "healthCheckNodePort"), "field is immutable"))
 		}
 	}
-	return unique(append(errs, serviceRules(s, old)...))
+	return append(errs, serviceRules(s, old)...)
 }
 
 // serviceRules are the rules for a service as it is.
