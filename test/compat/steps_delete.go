@@ -36,7 +36,7 @@ func (k *kindCase) deleteSteps() {
 	del("propagation and orphan", name, nil, options("propagationPolicy", "Background", "orphanDependents", true))
 	del("negative grace", name, query("gracePeriodSeconds", "-5", "dryRun", "All"), nil)
 	del("bad grace", name, query("gracePeriodSeconds", "x"), nil)
-	del("other kind of options", name, nil, func(*state) any { return map[string]any{"apiVersion": "v1", "kind": "Pod"} })
+	del("other kind of options", name, dry(), func(*state) any { return map[string]any{"apiVersion": "v1", "kind": "Pod"} })
 	del("unknown option", name, dry(), options("nonsense", 1))
 	del("options twice", name, query("dryRun", "All", "gracePeriodSeconds", "1"), options("gracePeriodSeconds", 2))
 	del("without options kind", name, dry(), func(*state) any { return map[string]any{} })

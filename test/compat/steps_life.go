@@ -137,7 +137,7 @@ func (k *kindCase) listSteps() {
 		"list as protobuf": asProtobuf, "list as YAML": asYAML, "list as PartialObjectMetadata": asPartial} {
 		k.get(label, all, accept, with())
 	}
-	for _, selector := range []string{"compat=yes", "compat!=yes,compat", "compat in (yes,no)", "compat notin (yes)", "!compat,other", "nothing=here", "=", "a b", "compat=yes!", "compat in yes", "-bad-=x", "compat=" + strings.Repeat("x", 64), "a>1", "compat gt x"} {
+	for _, selector := range []string{"compat=yes", "compat!=yes,compat", "compat in (yes,no)", "compat notin (no),compat", "!compat,other", "nothing=here", "=", "a b", "compat=yes!", "compat in yes", "-bad-=x", "compat=" + strings.Repeat("x", 64), "a>1", "compat gt x"} {
 		k.get("list with labels "+selector, all, "", query("labelSelector", selector))
 	}
 	for _, selector := range []string{"metadata.name=" + k.objectName(first), "metadata.name!=" + k.objectName(first), "metadata.namespace=" + k.namespace, "metadata.namespace=elsewhere", "spec.nonsense=a", "metadata.name", "=", "metadata.uid=1", "metadata.name=" + k.objectName(first) + ",metadata.name=other"} {
