@@ -80,15 +80,18 @@ func holds(r netip.Prefix, ip netip.Addr) bool {
 
 // usable are the first and the last address that can be given out.
 func usable(r netip.Prefix) (first, last netip.Addr) {
-	base := r.Masked().Addr()
-	last = after(base, span(r)-1)
+	base, n := r.Masked().Addr(), span(r)
+	if n < math.MaxUint64 {
+		n--
+	}
+	last = after(base, n)
 	if base.Is4() {
 		last = last.Prev()
 	}
 	return base.Next(), last
 }
 
-// span is the number of addresses in a range. Ranges beyond 64 bits count as one of 64.
+// span is the number of addresses in a range, at most the largest number there is.
 func span(r netip.Prefix) uint64 {
 	bits := r.Addr().BitLen() - r.Bits()
 	if bits >= 64 {
