@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"proa.dev/kinds/kind"
 )
@@ -45,7 +48,7 @@ func Ingresses() *kind.Def {
 			}},
 			kind.AgeColumn[networkingv1.Ingress](),
 		},
-		Subs: []kind.Sub[networkingv1.Ingress]{{Name: "status", Validate: validateIngressStatus}},
+		Subs: []kind.Sub[networkingv1.Ingress]{{Name: "status", Validate: validateIngressStatus, Warn: warnIngressStatus}},
 	})
 }
 
@@ -81,4 +84,14 @@ func addresses(i *networkingv1.Ingress) any {
 	}
 	slices.Sort(list)
 	return strings.Join(slices.Compact(list), ",")
+}
+
+func warnIngressStatus(i, _ *networkingv1.Ingress) []string {
+	var warnings []string
+	for n, in := range i.Status.LoadBalancer.Ingress {
+		if netutils.ParseIPSloppy(in.IP) != nil {
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(field.NewPath("status", "loadBalancer", "ingress").Index(n), in.IP)...)
+		}
+	}
+	return warnings
 }

@@ -134,12 +134,12 @@ func Answer(t *testing.T, defs []*kind.Def, c *Case) string {
 	if old == nil {
 		begin(obj)
 		prepare(d, &obj, nil)
-		return result(d, obj, nil, d.Storage().Validate(obj, nil))
+		return result(d, obj, nil, rules(d, obj, nil))
 	}
 	carry(obj, old)
 	if c.Verb == "update" {
 		prepare(d, &obj, old)
-		return result(d, obj, old, d.Storage().Validate(obj, old))
+		return result(d, obj, old, rules(d, obj, old))
 	}
 	sub := d.Storage().Sub(c.Verb)
 	if sub == nil {
@@ -149,7 +149,22 @@ func Answer(t *testing.T, defs []*kind.Def, c *Case) string {
 		obj = d.ToHub(obj)
 	}
 	sub.Prepare(obj, old.DeepCopyObject().(kind.Object))
-	return resultOf(d, obj, sub.Validate(obj, old), nil)
+	var warnings []string
+	if sub.Warn != nil {
+		warnings = sub.Warn(obj, old)
+	}
+	return resultOf(d, obj, sub.Validate(obj, old), warnings)
+}
+
+// rules validates as a request for the version d does; the objects are stored ones.
+func rules(d *kind.Def, o, old kind.Object) field.ErrorList {
+	if d.Hub == nil {
+		return d.Validate(o, old)
+	}
+	if old != nil {
+		old = d.FromHub(old)
+	}
+	return d.Validate(d.FromHub(o), old)
 }
 
 func decode(t *testing.T, defs []*kind.Def, text string) (*kind.Def, kind.Object) {
