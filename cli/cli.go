@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -31,12 +32,21 @@ type Command struct {
 	Raw bool
 }
 
-// errUsage says that the help has been shown already.
+// commands are all words, in the order in which one meets them.
+func commands() []Command {
+	return []Command{
+		upCommand(), downCommand(), statusCommand(), kubectlCommand(),
+		serverCommand(), certsCommand(), versionCommand(),
+	}
+}
+
+// errUsage says that what is wrong has been shown already.
 var errUsage = errors.New("usage")
 
-func commands() []Command {
-	return []Command{serverCommand(), upCommand(), downCommand(), statusCommand(), kubectlCommand(), versionCommand()}
-}
+// exitCode is the code a command wants to end with after it has said why.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // Main runs the command that args name and returns the exit code.
 func Main(args []string) int {
@@ -57,50 +67,67 @@ func Main(args []string) int {
 	return 1
 }
 
-// exitCode is the code of a program that was run for the user.
-type exitCode int
-
-func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
 func run(ctx context.Context, env *Env, args []string) error {
-	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
+	if len(args) == 0 || slices.Contains([]string{"help", "--help", "-help", "-h"}, args[0]) {
 		if len(args) > 1 {
 			return run(ctx, env, []string{args[1], "--help"})
 		}
 		overview(env.Out)
 		return nil
 	}
-	for _, c := range commands() {
-		if c.Name != args[0] {
-			continue
-		}
-		fs := flag.NewFlagSet("proa "+c.Name, flag.ContinueOnError)
-		fs.SetOutput(env.Err)
-		do := c.Setup(fs)
-		if c.Raw {
-			return do(ctx, env, args[1:])
-		}
-		fs.Usage = func() { usage(fs.Output(), c, fs) }
-		if err := fs.Parse(args[1:]); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				return nil
-			}
-			return errUsage
-		}
-		return do(ctx, env, fs.Args())
+	at := slices.IndexFunc(commands(), func(c Command) bool { return c.Name == args[0] })
+	if at < 0 {
+		return fmt.Errorf("there is no command %q; \"proa help\" lists them", args[0])
 	}
-	return fmt.Errorf("there is no command %q; \"proa help\" lists them", args[0])
+	c := commands()[at]
+	fs := flag.NewFlagSet("proa "+c.Name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors and help are ours to show
+	fs.Usage = func() {}
+	do := c.Setup(fs)
+	if c.Raw {
+		return do(ctx, env, args[1:])
+	}
+	err := fs.Parse(args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		usage(env.Out, c, fs)
+		return nil
+	}
+	if err != nil {
+		fmt.Fprintf(env.Err, "proa %s: %v\n\"proa help %s\" shows its flags.\n", c.Name, err, c.Name)
+		return errUsage
+	}
+	return do(ctx, env, fs.Args())
 }
 
 func overview(w io.Writer) {
 	fmt.Fprint(w, "proa is a Kubernetes-compatible system in one binary.\n\nUsage: proa COMMAND [flags]\n\n")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-10s %s\n", c.Name, c.Short)
+		fmt.Fprintf(w, "  %-9s %s\n", c.Name, c.Short)
 	}
-	fmt.Fprint(w, "\n\"proa help COMMAND\" says more about one.\n")
+	fmt.Fprint(w, "\n\"proa up\" is the place to begin. \"proa help COMMAND\" says more about a command.\n")
 }
 
 func usage(w io.Writer, c Command, fs *flag.FlagSet) {
-	fmt.Fprintf(w, "%s\n\nUsage: proa %s [flags] %s\n\n%s\n\nFlags:\n", c.Short, c.Name, c.Args, strings.TrimSpace(c.Long))
-	fs.PrintDefaults()
+	fmt.Fprintf(w, "proa %s: %s.\n\nUsage: %s\n\n%s\n", c.Name, c.Short, strings.Join(strings.Fields("proa "+c.Name+" [flags] "+c.Args), " "), strings.TrimSpace(c.Long))
+	heading := "\nFlags:\n"
+	fs.VisitAll(func(f *flag.Flag) {
+		name, help := flag.UnquoteUsage(f)
+		if name != "" {
+			name = " " + name
+		}
+		fmt.Fprintf(w, "%s  --%s%s\n        %s", heading, f.Name, name, help)
+		heading = ""
+		if f.DefValue != "" && f.DefValue != "false" {
+			fmt.Fprintf(w, " (default %s)", f.DefValue)
+		}
+		fmt.Fprintln(w)
+	})
+}
+
+// noArguments refuses words after the flags.
+func noArguments(name string, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments, but got %q; flags begin with --", name, args[0])
+	}
+	return nil
 }

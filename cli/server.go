@@ -5,30 +5,89 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"strings"
 
-	"proa.dev/run"
+	proa "proa.dev/run"
 )
 
 func serverCommand() Command {
 	return Command{
 		Name: "server", Short: "run a control plane in the foreground",
-		Long: "Runs the API server with its embedded etcd and the controllers until it gets SIGTERM or SIGINT. Everything it keeps\n" +
-			"is under the data folder; the admin's kubeconfig is written there before it is ready.",
+		Long: `
+Runs the API server, its embedded etcd and the controllers in this process until it gets SIGTERM or SIGINT.
+Everything it keeps is under the data folder: keys and certificates in pki/, the store in etcd/. The kubeconfig
+of the administrator, admin.kubeconfig, is there before the server is ready.
+
+Each flag can stand in a config file too, under its name without dashes; flags win:
+
+  listen: 0.0.0.0:6443
+  tls-san: [api.example.com, 192.0.2.7]
+  feature-gates: {SomeFeature: true}
+
+"proa up" runs the same server in the background.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
-			c, finish := serverFlags(fs)
+			said := serverFlags(fs)
+			config := fs.String("config", "", "config `FILE` (YAML) with the same names as these flags")
 			return func(ctx context.Context, env *Env, args []string) error {
-				if len(args) > 0 {
-					return fmt.Errorf("server takes no arguments, got %q", args[0])
+				if err := noArguments("server", args); err != nil {
+					return err
 				}
-				level, err := finish()
+				c, err := proa.Load(*config, said)
 				if err != nil {
 					return err
 				}
-				log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: level}))
-				return run.Serve(ctx, *c, log, func(s *run.Server) {
-					fmt.Fprintf(env.Out, "ready: %s\nkubeconfig: %s\n", s.URL(), s.Kubeconfig())
-				})
+				return serve(ctx, env, c)
 			}
 		},
 	}
+}
+
+// serverFlags declares a flag for each setting and collects what is said with them.
+func serverFlags(fs *flag.FlagSet) proa.Said {
+	said := proa.Said{}
+	defaults := describe(proa.Default())
+	for _, s := range proa.Settings() {
+		help := s.Help
+		if s.Many {
+			help += "; may be given several times"
+		}
+		if d := defaults[s.Name]; d != "" {
+			help += " (default " + d + ")"
+		}
+		fs.Func(s.Name, help, func(v string) error {
+			said[s.Name] = append(said[s.Name], v)
+			return nil
+		})
+	}
+	return said
+}
+
+// describe gives the values that help shows as defaults.
+func describe(c proa.Config) map[string]string {
+	cidr := func(p netip.Prefix) string { return p.String() }
+	return map[string]string{
+		"data-dir": c.DataDir, "listen": c.Listen, "name": c.Name, "service-cidr": join(c.ServiceCIDRs, cidr),
+		"service-account-issuer": c.Issuer, "log-level": strings.ToLower(c.LogLevel.String()),
+	}
+}
+
+func join[T any](in []T, text func(T) string) string {
+	out := make([]string, len(in))
+	for i, v := range in {
+		out[i] = text(v)
+	}
+	return strings.Join(out, ",")
+}
+
+func serve(ctx context.Context, env *Env, c proa.Config) error {
+	release, err := proa.Hold(c.DataDir)
+	if err != nil {
+		return err
+	}
+	defer release()
+	log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel}))
+	return proa.Serve(ctx, c, log, func(s *proa.Server) {
+		fmt.Fprintf(env.Out, "ready: %s\nkubeconfig: %s\n", s.URL(), s.Kubeconfig())
+	})
 }

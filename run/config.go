@@ -1,8 +1,18 @@
 package run
 
 import (
+	"fmt"
+	"log/slog"
+	"net"
 	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Config is everything that can be said about a control plane.
@@ -27,12 +37,239 @@ type Config struct {
 	Audit, AuditPolicy string
 	// Features switches features on or off by name.
 	Features map[string]bool
+	// LogLevel is the least level that is logged.
+	LogLevel slog.Level
 }
 
 // Default is a cluster on this machine.
 func Default() Config {
 	return Config{
-		Name: "proa", Listen: "127.0.0.1:6443", ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+		Name: "proa", DataDir: DefaultDataDir(), Listen: "127.0.0.1:6443",
+		ServiceCIDRs:       []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		CompactionInterval: 5 * time.Minute, Issuer: "https://kubernetes.default.svc.cluster.local",
+		LogLevel: slog.LevelInfo,
 	}
+}
+
+// DefaultDataDir is where a cluster lives when nobody says otherwise: a system folder for root, a folder in the home of
+// everybody else.
+func DefaultDataDir() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/proa"
+	}
+	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
+		return filepath.Join(base, "proa")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "proa-data" // no home: a folder here is the best that is left
+	}
+	return filepath.Join(home, ".local", "share", "proa")
+}
+
+// Setting is one thing that can be said about a control plane: by a flag of its name, or by a key of its name in the
+// config file.
+type Setting struct {
+	Name string
+	Help string // the word for the value stands in backquotes
+	// Many settings may be given several times, and take lists in the config file.
+	Many bool
+	// Set puts the values, at least one, into the config. Its errors say what is wrong with the value, not where it stood.
+	Set func(c *Config, values []string) error
+}
+
+// Settings are all settings, in the order of help.
+func Settings() []Setting {
+	return []Setting{
+		{Name: "data-dir", Help: "keep everything in the folder `DIR`",
+			Set: one(func(c *Config, v string) (err error) { c.DataDir, err = absolute(v); return err })},
+		{Name: "listen", Help: "serve the API at `ADDR:PORT`",
+			Set: one(func(c *Config, v string) (err error) { c.Listen, err = parseListen(v); return err })},
+		{Name: "name", Help: "call the cluster, and its context in kubeconfigs, `NAME`",
+			Set: one(func(c *Config, v string) error { c.Name = v; return checkName(v) })},
+		{Name: "service-cidr", Help: "take cluster IPs from the range `CIDR`; a second one of the other family makes the cluster dual-stack", Many: true,
+			Set: func(c *Config, vs []string) (err error) { c.ServiceCIDRs, err = parseCIDRs(split(vs)); return err }},
+		{Name: "tls-san", Help: "put the further `NAME` or address into the API server's certificate", Many: true,
+			Set: func(c *Config, vs []string) (err error) { c.ExtraSANs, err = parseSANs(split(vs)); return err }},
+		{Name: "etcd-servers", Help: "use the etcd cluster at `URL,URL` instead of the embedded one", Many: true,
+			Set: func(c *Config, vs []string) (err error) { c.EtcdServers, err = parseURLs(split(vs)); return err }},
+		{Name: "etcd-cafile", Help: "trust the certificates in `FILE` to vouch for the external etcd", Set: file(func(c *Config) *string { return &c.EtcdCAFile })},
+		{Name: "etcd-certfile", Help: "show the client certificate in `FILE` to the external etcd", Set: file(func(c *Config) *string { return &c.EtcdCertFile })},
+		{Name: "etcd-keyfile", Help: "with the key in `FILE`", Set: file(func(c *Config) *string { return &c.EtcdKeyFile })},
+		{Name: "audit-log-path", Help: "write audit events to `FILE`; - is standard output",
+			Set: one(func(c *Config, v string) error { c.Audit = v; return nil })},
+		{Name: "audit-policy-file", Help: "log what the audit policy in `FILE` says", Set: file(func(c *Config) *string { return &c.AuditPolicy })},
+		{Name: "feature-gates", Help: "switch features on or off: `NAME=BOOL,...`", Many: true,
+			Set: func(c *Config, vs []string) (err error) { c.Features, err = parseFeatures(split(vs)); return err }},
+		{Name: "service-account-issuer", Help: "name the cluster `URL` in service-account tokens",
+			Set: one(func(c *Config, v string) error { c.Issuer = v; return checkIssuer(v) })},
+		{Name: "log-level", Help: "log at `LEVEL` debug, info, warn or error", Set: one(func(c *Config, v string) error {
+			if err := c.LogLevel.UnmarshalText([]byte(v)); err != nil {
+				return fmt.Errorf("%q is none of debug, info, warn and error", v)
+			}
+			return nil
+		})},
+	}
+}
+
+// Validate finds settings that do not go together.
+func (c *Config) Validate() error {
+	switch {
+	case len(c.EtcdServers) == 0 && c.EtcdCAFile+c.EtcdCertFile+c.EtcdKeyFile != "":
+		return fmt.Errorf("etcd-cafile, etcd-certfile and etcd-keyfile are for an external etcd; give its address with etcd-servers")
+	case (c.EtcdCertFile == "") != (c.EtcdKeyFile == ""):
+		return fmt.Errorf("etcd-certfile and etcd-keyfile belong together; give both or neither")
+	case c.AuditPolicy == "" && c.Audit != "":
+		return fmt.Errorf("audit-log-path needs audit-policy-file: without a policy nothing would be logged")
+	case c.AuditPolicy != "" && c.Audit == "":
+		return fmt.Errorf("audit-policy-file needs audit-log-path: say where the events go")
+	}
+	return nil
+}
+
+// one makes a Set for a setting that can be said once; of several values the last wins, as is usual for flags.
+func one(set func(*Config, string) error) func(*Config, []string) error {
+	return func(c *Config, vs []string) error {
+		v := vs[len(vs)-1]
+		if v == "" {
+			return fmt.Errorf("the value is empty")
+		}
+		return set(c, v)
+	}
+}
+
+// file makes a Set for a path that must be readable now, so that a typing error is not found by a server already running.
+func file(field func(*Config) *string) func(*Config, []string) error {
+	return one(func(c *Config, v string) error {
+		path, err := absolute(v)
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		*field(c) = path
+		return f.Close()
+	})
+}
+
+func absolute(v string) (string, error) {
+	if strings.HasPrefix(v, "~/") {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		v = filepath.Join(home, v[2:])
+	}
+	return filepath.Abs(v)
+}
+
+// split takes lists apart that were written with commas.
+func split(vs []string) (out []string) {
+	for _, v := range vs {
+		for part := range strings.SplitSeq(v, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				out = append(out, part)
+			}
+		}
+	}
+	return out
+}
+
+func parseListen(v string) (string, error) {
+	host, port, err := net.SplitHostPort(v)
+	if err != nil {
+		return "", fmt.Errorf("%q is not ADDR:PORT, for example 127.0.0.1:6443 or 0.0.0.0:6443", v)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || (n == 0 && port != "0") {
+		return "", fmt.Errorf("%q is not a port", port)
+	}
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	if host != "" {
+		if _, err := netip.ParseAddr(host); err != nil {
+			return "", fmt.Errorf("%q is not an IP address; names go into tls-san", host)
+		}
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func checkName(v string) error {
+	if problems := validation.IsDNS1123Subdomain(v); len(problems) > 0 {
+		return fmt.Errorf("%q: %s", v, problems[0])
+	}
+	return nil
+}
+
+func parseCIDRs(vs []string) ([]netip.Prefix, error) {
+	if len(vs) == 0 || len(vs) > 2 {
+		return nil, fmt.Errorf("give one range, or two of different families, not %d", len(vs))
+	}
+	var out []netip.Prefix
+	for _, v := range vs {
+		p, err := netip.ParsePrefix(v)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%q is not a range such as 10.96.0.0/16", v)
+		case p != p.Masked():
+			return nil, fmt.Errorf("%q has bits after its length; did you mean %s", v, p.Masked())
+		case p.Addr().BitLen()-p.Bits() < 3:
+			return nil, fmt.Errorf("%q is too small: it needs room for eight addresses at least", v)
+		case p.Addr().IsLoopback() || p.Addr().IsMulticast() || p.Addr().IsLinkLocalUnicast():
+			return nil, fmt.Errorf("%q cannot be used for services", v)
+		}
+		out = append(out, p)
+	}
+	if len(out) == 2 && out[0].Addr().Is4() == out[1].Addr().Is4() {
+		return nil, fmt.Errorf("two ranges must be of different families, one IPv4 and one IPv6")
+	}
+	return out, nil
+}
+
+func parseSANs(vs []string) ([]string, error) {
+	for _, v := range vs {
+		if _, err := netip.ParseAddr(v); err == nil {
+			continue
+		}
+		if len(validation.IsDNS1123Subdomain(v)) > 0 && len(validation.IsWildcardDNS1123Subdomain(v)) > 0 {
+			return nil, fmt.Errorf("%q is neither a DNS name nor an IP address", v)
+		}
+	}
+	return vs, nil
+}
+
+func parseURLs(vs []string) ([]string, error) {
+	if len(vs) == 0 {
+		return nil, fmt.Errorf("the value is empty")
+	}
+	for _, v := range vs {
+		u, err := url.Parse(v)
+		if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+			return nil, fmt.Errorf("%q is not a URL such as https://10.0.0.1:2379", v)
+		}
+	}
+	return vs, nil
+}
+
+func parseFeatures(vs []string) (map[string]bool, error) {
+	out := make(map[string]bool, len(vs))
+	for _, v := range vs {
+		name, value, ok := strings.Cut(v, "=")
+		on, err := strconv.ParseBool(value)
+		if !ok || name == "" || err != nil {
+			return nil, fmt.Errorf("%q is not NAME=true or NAME=false", v)
+		}
+		out[name] = on
+	}
+	return out, nil
+}
+
+func checkIssuer(v string) error {
+	u, err := url.Parse(v)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("%q is not an https URL without query", v)
+	}
+	return nil
 }

@@ -1,0 +1,58 @@
+# Each target is one or two go commands; CONTRIBUTING.md says what they are for.
+SHELL := /bin/bash
+TAGS  := -tags grpcnotrace
+GO    := CGO_ENABLED=0 go
+LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: build up down test unit e2e race lint fuzz conformance compat bench generate clean
+
+build: bin/kubectl
+	$(GO) build $(TAGS) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
+
+# kubectl comes from pinned modules and is kept in a cache folder; the first build takes a minute or two.
+bin/kubectl: test/upstream/pins/go.mod
+	mkdir -p bin && cp --remove-destination "$$($(GO) run ./test/upstream/cmd kubectl)" bin/kubectl && touch bin/kubectl
+
+up: build
+	bin/proa up
+
+down:
+	bin/proa down
+
+test: build unit e2e
+
+unit:
+	$(GO) vet $(TAGS) ./...
+	$(GO) test $(TAGS) -timeout 20m $$($(GO) list ./... | grep -v /test/e2e)
+
+e2e: build
+	$(GO) test $(TAGS) -count=1 -timeout 15m ./test/e2e
+
+race:
+	CGO_ENABLED=1 go test $(TAGS) -race -timeout 40m ./...
+
+lint:
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these files'; exit 1; }
+	$(GO) vet $(TAGS) ./...
+	PROA_LINK_TEST=1 $(GO) test $(TAGS) -count=1 -run . .
+	$(GO) run $(LINT) run --build-tags grpcnotrace ./...
+
+FUZZTIME ?= 5s
+fuzz:
+	@set -e; for f in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | sort); do for t in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' $$f); do \
+	  echo "$$t in $$(dirname $$f)"; $(GO) test $(TAGS) -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) ./$$(dirname $$f); done; done
+
+conformance: build
+	$(GO) run $(TAGS) ./test/conformance -focus '$(FOCUS)' -tier '$(TIER)'
+
+compat: build
+	$(GO) run $(TAGS) ./test/compat -docs docs/compat.md
+
+bench: build
+	$(GO) run $(TAGS) ./test/bench -out docs/benchmarks.md
+
+generate:
+	$(GO) generate ./server/...
+
+clean:
+	rm -rf bin

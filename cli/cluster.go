@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	proa "proa.dev/run"
+)
+
+// cluster is what a data folder tells about the cluster in it.
+type cluster struct {
+	dir string
+}
+
+// dataDirFlag declares --data-dir.
+func dataDirFlag(fs *flag.FlagSet) func() (cluster, error) {
+	dir := fs.String("data-dir", proa.DefaultDataDir(), "work on the cluster in the folder `DIR`")
+	return func() (cluster, error) {
+		if *dir == "" {
+			return cluster{}, errors.New("--data-dir is empty")
+		}
+		abs, err := filepath.Abs(*dir)
+		return cluster{abs}, err
+	}
+}
+
+func (c cluster) file(name string) string { return filepath.Join(c.dir, name) }
+func (c cluster) kubeconfig() string      { return c.file("admin.kubeconfig") }
+func (c cluster) log() string             { return c.file("server.log") }
+
+// flags are what a command needs to mean this cluster.
+func (c cluster) flags() string {
+	if c.dir == proa.DefaultDataDir() {
+		return ""
+	}
+	return " --data-dir " + c.dir
+}
+
+// pid is the process that runs the cluster, zero if none does.
+func (c cluster) pid() (int, error) { return proa.Holder(c.dir) }
+
+// access is the administrator's kubeconfig, as far as it is needed here.
+type access struct {
+	Context string `json:"current-context"`
+	// Clusters and Users have one entry each: the server wrote them.
+	Clusters []struct {
+		Name    string `json:"name"`
+		Cluster struct {
+			Server string `json:"server"`
+			CA     []byte `json:"certificate-authority-data"`
+		} `json:"cluster"`
+	} `json:"clusters"`
+	Users []struct {
+		Name string `json:"name"`
+		User struct {
+			Cert []byte `json:"client-certificate-data"`
+			Key  []byte `json:"client-key-data"`
+		} `json:"user"`
+	} `json:"users"`
+}
+
+func (c cluster) access() (*access, error) {
+	data, err := os.ReadFile(c.kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	a := new(access)
+	if err := yaml.Unmarshal(data, a); err != nil {
+		return nil, fmt.Errorf("read %s: %w", c.kubeconfig(), err)
+	}
+	if len(a.Clusters) == 0 || len(a.Users) == 0 {
+		return nil, fmt.Errorf("%s names no cluster", c.kubeconfig())
+	}
+	return a, nil
+}
+
+func (a *access) server() string { return a.Clusters[0].Cluster.Server }
+
+// client speaks to the server as the administrator.
+func (a *access) client() (*http.Client, error) {
+	pair, err := tls.X509KeyPair(a.Users[0].User.Cert, a.Users[0].User.Key)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(a.Clusters[0].Cluster.CA)
+	return &http.Client{
+		Timeout: 10 * time.Second,
+		Transport: &http.Transport{
+			TLSClientConfig:   &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+			DisableKeepAlives: true,
+		},
+	}, nil
+}
+
+// maxAnswer bounds what is read of an answer of the server.
+const maxAnswer = 64 << 20
+
+// get asks the server for a path.
+func (a *access) get(ctx context.Context, path string) (code int, body []byte, err error) {
+	h, err := a.client()
+	if err != nil {
+		return 0, nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.server()+path, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := h.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return resp.StatusCode, body, err
+}

@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+func statusCommand() Command {
+	return Command{
+		Name: "status", Short: "say whether each part of the cluster is well",
+		Long: `
+Shows the process, each check of the API server, the size of the store, the number of objects and the next certificate
+to expire. The exit code is 0 when everything is well and 1 when something is not.`,
+		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
+			which := dataDirFlag(fs)
+			output := fs.String("o", "", "`FORMAT` of the output: json, or empty for people")
+			return func(ctx context.Context, env *Env, args []string) error {
+				if err := noArguments("status", args); err != nil {
+					return err
+				}
+				if *output != "" && *output != "json" {
+					return fmt.Errorf("-o knows json and no other format, but got %q", *output)
+				}
+				c, err := which()
+				if err != nil {
+					return err
+				}
+				s := look(ctx, c)
+				if err := s.print(env, *output); err != nil {
+					return err
+				}
+				if !s.Ready {
+					return exitCode(1)
+				}
+				return nil
+			}
+		},
+	}
+}
+
+// status is what is known about a cluster.
+type status struct {
+	DataDir      string         `json:"dataDir"`
+	Running      bool           `json:"running"`
+	Ready        bool           `json:"ready"`
+	PID          int            `json:"pid,omitempty"`
+	MemoryBytes  int64          `json:"memoryBytes,omitempty"`
+	Server       string         `json:"server,omitempty"`
+	Version      string         `json:"version,omitempty"`
+	Checks       []check        `json:"checks,omitempty"`
+	StoreBytes   int64          `json:"storeBytes,omitempty"`
+	Objects      map[string]int `json:"objects,omitempty"`
+	Certificates []certificate  `json:"certificates,omitempty"`
+	Problems     []string       `json:"problems,omitempty"`
+}
+
+// check is one part of the answer of /readyz.
+type check struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Text string `json:"text,omitempty"`
+}
+
+// look gathers what can be known; what cannot becomes a problem, and the rest is shown all the same.
+func look(ctx context.Context, c cluster) *status {
+	s := &status{DataDir: c.dir}
+	problem := func(err error) bool {
+		if err != nil {
+			s.Problems = append(s.Problems, err.Error())
+		}
+		return err != nil
+	}
+	if _, err := os.Stat(c.dir); err != nil {
+		problem(fmt.Errorf("there is no cluster in %s; \"proa up%s\" makes one", c.dir, c.flags()))
+		return s
+	}
+	pid, err := c.pid()
+	problem(err)
+	s.PID, s.Running = pid, pid != 0
+	s.StoreBytes = folderSize(c.file("etcd"))
+	if certs, err := c.certificates(); !problem(err) {
+		s.Certificates = certs
+		for _, cert := range certs {
+			if time.Until(cert.Expires) <= 0 {
+				problem(fmt.Errorf("certificate %s expired on %s; a restart renews it", cert.Name, cert.Expires.Format(time.DateOnly)))
+			}
+		}
+	}
+	if !s.Running {
+		problem(fmt.Errorf("the cluster is not running; \"proa up%s\" starts it", c.flags()))
+		return s
+	}
+	s.MemoryBytes = residentMemory(pid)
+	if a, err := c.access(); !problem(err) {
+		s.Server = a.server()
+		problem(s.ask(ctx, a))
+	}
+	return s
+}
+
+// ask adds what the server says about itself.
+func (s *status) ask(ctx context.Context, a *access) error {
+	code, body, err := a.get(ctx, "/readyz?verbose")
+	if err != nil {
+		return fmt.Errorf("the API server does not answer: %w", err)
+	}
+	s.Ready = code == http.StatusOK
+	s.Checks = parseChecks(body)
+	for _, c := range s.Checks {
+		if !c.OK {
+			s.Problems = append(s.Problems, fmt.Sprintf("check %s: %s", c.Name, c.Text))
+		}
+	}
+	if code, body, err = a.get(ctx, "/version"); err == nil && code == http.StatusOK {
+		var v struct {
+			GitVersion string `json:"gitVersion"`
+		}
+		if json.Unmarshal(body, &v) == nil {
+			s.Version = v.GitVersion
+		}
+	}
+	if code, body, err = a.get(ctx, "/metrics"); err == nil && code == http.StatusOK {
+		s.Objects = parseObjects(body)
+	}
+	return nil
+}
+
+// parseChecks reads the lines "[+]name ok" and "[-]name failed: why" of a verbose health answer.
+func parseChecks(body []byte) (out []check) {
+	lines := bufio.NewScanner(bytes.NewReader(body))
+	for lines.Scan() {
+		line := lines.Text()
+		if !strings.HasPrefix(line, "[+]") && !strings.HasPrefix(line, "[-]") {
+			continue
+		}
+		name, text, _ := strings.Cut(line[3:], " ")
+		out = append(out, check{Name: name, OK: line[1] == '+', Text: text})
+	}
+	return out
+}
+
+// parseObjects reads the number of stored objects by resource from the metrics.
+func parseObjects(body []byte) map[string]int {
+	out := map[string]int{}
+	lines := bufio.NewScanner(bytes.NewReader(body))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		if !strings.HasPrefix(line, "apiserver_resource_objects{") && !strings.HasPrefix(line, "apiserver_storage_objects{") {
+			continue
+		}
+		labels, value, ok := strings.Cut(line[strings.IndexByte(line, '{')+1:], "} ")
+		if n, err := strconv.ParseFloat(value, 64); ok && err == nil && n > 0 {
+			out[resourceOf(labels)] = int(n)
+		}
+	}
+	return out
+}
+
+// resourceOf makes "deployments.apps" of the labels group="apps",resource="deployments".
+func resourceOf(labels string) string {
+	var group, resource string
+	for l := range strings.SplitSeq(labels, ",") {
+		name, value, _ := strings.Cut(l, "=")
+		switch value = strings.Trim(value, `"`); name {
+		case "group":
+			group = value
+		case "resource":
+			resource = value
+		}
+	}
+	if group == "" {
+		return resource
+	}
+	return resource + "." + group
+}
+
+func (s *status) print(env *Env, format string) error {
+	if format == "json" {
+		enc := json.NewEncoder(env.Out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(s)
+	}
+	w := tabwriter.NewWriter(env.Out, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row("folder", "%s", s.DataDir)
+	if s.Running {
+		row("process", "%d, %s resident", s.PID, megabytes(s.MemoryBytes))
+	} else {
+		row("process", "not running")
+	}
+	if s.Server != "" {
+		row("API server", "%s %s", s.Server, s.Version)
+	}
+	for _, c := range s.Checks {
+		row("  "+c.Name, "%s", c.Text)
+	}
+	if s.StoreBytes > 0 {
+		row("store", "%s on disk%s", megabytes(s.StoreBytes), s.objects())
+	}
+	if len(s.Certificates) > 0 {
+		next := s.Certificates[0]
+		for _, cert := range s.Certificates {
+			if cert.Expires.Before(next.Expires) {
+				next = cert
+			}
+		}
+		row("certificates", "%d; the next to expire is %s, in %s", len(s.Certificates), next.Name, left(next.Expires))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, p := range s.Problems {
+		fmt.Fprintf(env.Out, "\nProblem: %s\n", p)
+	}
+	if s.Ready && len(s.Problems) == 0 {
+		fmt.Fprintln(env.Out, "\nEverything is well.")
+	}
+	return nil
+}
+
+func (s *status) objects() string {
+	if len(s.Objects) == 0 {
+		return ""
+	}
+	sum := 0
+	for _, n := range s.Objects {
+		sum += n
+	}
+	return fmt.Sprintf(", %d objects of %d resources", sum, len(s.Objects))
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+
+// folderSize sums what the files of a folder take on disk; the store sets aside more than it has used.
+func folderSize(dir string) (sum int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if info, err := d.Info(); err == nil {
+				sum += diskUse(info)
+			}
+		}
+		return nil
+	})
+	return sum
+}

@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	proa "proa.dev/run"
+)
+
+func upCommand() Command {
+	return Command{
+		Name: "up", Short: "start a cluster on this machine",
+		Long: `
+Starts a control plane in the background, waits until it is ready, and adds it to your kubeconfig as the current
+context. The cluster lives in its data folder; "proa down" stops it, and "proa up" starts it again as it was, with
+the flags it was given then.
+
+Several clusters live side by side when each has its own folder, address and name:
+
+  proa up --data-dir /tmp/other --listen 127.0.0.1:7443 --name other
+
+Nodes come later: this starts the API server, its store and the first controllers; Pods are stored but not run.`,
+		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
+			said := serverFlags(fs)
+			var u upper
+			fs.StringVar(&u.config, "config", "", "config `FILE` (YAML) with the same names as the flags of \"proa server\"")
+			fs.BoolVar(&u.noMerge, "no-merge", false, "leave your kubeconfig alone")
+			fs.DurationVar(&u.timeout, "timeout", time.Minute, "give up when the cluster is not ready after this `DURATION`")
+			return func(ctx context.Context, env *Env, args []string) error {
+				if err := noArguments("up", args); err != nil {
+					return err
+				}
+				u.env = env
+				return u.up(ctx, said)
+			}
+		},
+	}
+}
+
+// upper is one run of "proa up".
+type upper struct {
+	env     *Env
+	config  string
+	noMerge bool
+	timeout time.Duration
+}
+
+// settingsFile keeps what a cluster was started with.
+const settingsFile = "server.yaml"
+
+func (u *upper) up(ctx context.Context, said proa.Said) error {
+	conf, said, err := u.settle(said)
+	if err != nil {
+		return err
+	}
+	c := cluster{conf.DataDir}
+	pid, err := c.pid()
+	if err != nil {
+		return err
+	}
+	if pid != 0 {
+		fmt.Fprintf(u.env.Out, "The cluster in %s is already running (process %d).\n", c.dir, pid)
+		return u.finish(ctx, c)
+	}
+	if err := probe(conf.Listen); err != nil {
+		return err
+	}
+	if err := remember(c, said); err != nil {
+		return err
+	}
+	fmt.Fprintf(u.env.Out, "Starting the cluster in %s\n", c.dir)
+	begin := time.Now()
+	child, err := u.launch(c)
+	if err != nil {
+		return err
+	}
+	if err := u.wait(ctx, c, child); err != nil {
+		return err
+	}
+	fmt.Fprintf(u.env.Out, "Ready after %.1f s (process %d)\n", time.Since(begin).Seconds(), child.Process.Pid)
+	return u.finish(ctx, c)
+}
+
+// settle finds out what the cluster should be like: what it was started with before, the config file, and the flags, each
+// stronger than the one before.
+func (u *upper) settle(flags proa.Said) (proa.Config, proa.Said, error) {
+	first, err := proa.Load(u.config, flags)
+	if err != nil {
+		return first, nil, err
+	}
+	said := proa.Said{}
+	if data, err := os.ReadFile(filepath.Join(first.DataDir, settingsFile)); err == nil {
+		if said, err = proa.ParseFile(data); err != nil {
+			return first, nil, fmt.Errorf("%s: %w", filepath.Join(first.DataDir, settingsFile), err)
+		}
+	}
+	if u.config != "" {
+		data, err := os.ReadFile(u.config)
+		if err != nil {
+			return first, nil, err
+		}
+		inFile, err := proa.ParseFile(data)
+		if err != nil {
+			return first, nil, fmt.Errorf("%s: %w", u.config, err)
+		}
+		maps.Copy(said, inFile)
+	}
+	maps.Copy(said, flags)
+	said["data-dir"] = []string{first.DataDir}
+	conf, err := proa.Load("", said)
+	return conf, said, err
+}
+
+// remember writes the settings into the data folder, where the server and the next "up" read them.
+func remember(c cluster, said proa.Said) error {
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	data, err := said.Format()
+	if err != nil {
+		return err
+	}
+	return replaceFile(c.file(settingsFile), append([]byte("# What \"proa up\" last started this cluster with.\n"), data...))
+}
+
+// probe finds out whether the address is free, for a better answer than the server's log could give.
+func probe(address string) error {
+	l, err := net.Listen("tcp", address)
+	switch {
+	case err == nil:
+		return l.Close()
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%s is taken by another program, maybe another cluster; choose a free port with --listen 127.0.0.1:PORT", address)
+	}
+	return fmt.Errorf("cannot listen on %s: %w; --listen chooses another address", address, err)
+}
+
+// launch starts the server in a session of its own, so that it outlives this terminal.
+func (u *upper) launch(c cluster) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	log, err := os.OpenFile(c.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	defer log.Close()
+	// Not CommandContext: the server must go on when this command ends.
+	cmd := exec.Command(self, "server", "--config", c.file(settingsFile))
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the server: %w", err)
+	}
+	return cmd, nil
+}
+
+// wait returns when the server is ready, or says why it will not be.
+func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd) error {
+	ctx, cancel := context.WithTimeout(ctx, u.timeout)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended) // the channel is what this goroutine is waited for by
+		_ = child.Wait()
+	}()
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return fmt.Errorf("the server ended with %s. The last lines of %s:\n%s", child.ProcessState, c.log(), tail(c.log(), 10))
+		case <-ctx.Done():
+			return fmt.Errorf("the cluster is not ready after %s; it keeps trying. \"proa status%s\" shows what is missing, %s what it says", u.timeout, c.flags(), c.log())
+		case <-tick.C:
+		}
+		if pid, err := c.pid(); err != nil || pid != child.Process.Pid {
+			continue // an admin.kubeconfig of an earlier run may still be there
+		}
+		if a, err := c.access(); err == nil {
+			if code, _, err := a.get(ctx, "/readyz"); err == nil && code == http.StatusOK {
+				return nil
+			}
+		}
+	}
+}
+
+// finish merges the kubeconfig and says what to do next.
+func (u *upper) finish(ctx context.Context, c cluster) error {
+	a, err := c.access()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(u.env.Out, "The API server is at %s\n", a.server())
+	kubectl := "kubectl"
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		kubectl = "proa kubectl"
+		if self, err := exec.LookPath("proa"); err != nil || self == "" {
+			kubectl = os.Args[0] + " kubectl"
+		}
+	}
+	switch merged, err := u.merge(c, a.Context); {
+	case err != nil:
+		fmt.Fprintf(u.env.Err, "Your kubeconfig was left alone: %v\n", err)
+		fallthrough
+	case !merged:
+		fmt.Fprintf(u.env.Out, "\nNext:\n  export KUBECONFIG=%s\n  %s get namespaces\n", c.kubeconfig(), kubectl)
+	default:
+		fmt.Fprintf(u.env.Out, "\nNext:\n  %s get namespaces\n  %s create configmap hello --from-literal=from=proa\n", kubectl, kubectl)
+	}
+	fmt.Fprintf(u.env.Out, "  proa status%s\n  proa down%s\n", c.flags(), c.flags())
+	return nil
+}
+
+func (u *upper) merge(c cluster, name string) (bool, error) {
+	if u.noMerge {
+		return false, nil
+	}
+	path, err := userKubeconfig()
+	if err != nil {
+		return false, err
+	}
+	admin, err := os.ReadFile(c.kubeconfig())
+	if err != nil {
+		return false, err
+	}
+	if path == c.kubeconfig() {
+		return true, nil
+	}
+	err = editKubeconfig(path, func(old []byte) ([]byte, error) { return mergeKubeconfig(admin, old) })
+	switch {
+	case errors.Is(err, errForeign):
+		return false, fmt.Errorf("its context %q belongs to another cluster; --name gives this one another name", name)
+	case err != nil:
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	fmt.Fprintf(u.env.Out, "kubectl context %q is set in %s\n", name, path)
+	return true, nil
+}
+
+// tail gives the last n lines of a log.
+func tail(path string, n int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	lines := slices.Collect(strings.Lines(string(data)))
+	return strings.TrimRight(strings.Join(lines[max(0, len(lines)-n):], ""), "\n")
+}
