@@ -118,9 +118,18 @@ func maskAges(table map[string]any) {
 		}
 	}
 	rows, _ := table["rows"].([]any)
+	duration := regexp.MustCompile(`^\d+[smhdy]`)
 	for _, r := range rows {
 		row, _ := r.(map[string]any)
 		cells, _ := row["cells"].([]any)
+		if len(columns) == 0 {
+			// Only the first event of a watch names its columns.
+			for i, cell := range cells {
+				if s, ok := cell.(string); ok && duration.MatchString(s) {
+					cells[i] = "<age>"
+				}
+			}
+		}
 		for _, i := range ages {
 			if i >= len(cells) {
 				continue

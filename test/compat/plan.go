@@ -159,6 +159,7 @@ func (k *kindCase) cases() []*testCase {
 	k.lifeSteps()
 	k.readSteps()
 	k.listSteps()
+	k.watchSteps()
 	k.updateSteps()
 	k.patchSteps()
 	k.applySteps()

@@ -47,6 +47,13 @@ func (k *kindCase) lifeSteps() {
 		meta["generateName"] = "gen-"
 		k.post("create with generateName", nil, generated)
 	}
+	if body, ok := encodeProtobuf(k.minimal(fresh)); ok {
+		for label, accept := range map[string]string{"": "", ", answered in protobuf": asProtobuf} {
+			k.add("create from protobuf, dry run"+label, "", func(*state) *call {
+				return &call{method: http.MethodPost, path: k.path("", ""), query: dry(), body: body, contentType: asProtobuf, accept: accept}
+			})
+		}
+	}
 	if k.full != nil {
 		k.post("create full example as published, dry run", dry(), k.full)
 		body := clone(k.full)
@@ -121,6 +128,30 @@ func (k *kindCase) readSteps() {
 	}
 	k.add("head", "", func(*state) *call { return &call{method: http.MethodHead, path: item} })
 	k.add("options", "", func(*state) *call { return &call{method: http.MethodOptions, path: item} })
+}
+
+// watchSteps open short watches: what they begin with, and how they end.
+func (k *kindCase) watchSteps() {
+	watch := func(label, accept string, pairs ...string) {
+		q := query(append([]string{"watch", "true", "timeoutSeconds", "1", "labelSelector", "compat=yes"}, pairs...)...)
+		k.get("watch "+label, k.path("", ""), accept, q)
+	}
+	watch("with initial events", "", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan", "allowWatchBookmarks", "true")
+	if k.kind != "ConfigMap" && k.kind != "Pod" {
+		return
+	}
+	watch("with initial events and no bookmarks", "", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan")
+	watch("with no initial events", "", "sendInitialEvents", "false", "resourceVersionMatch", "NotOlderThan", "allowWatchBookmarks", "true")
+	watch("from 0", "", "resourceVersion", "0")
+	watch("from nothing", "")
+	watch("from 1", "", "resourceVersion", "1")
+	watch("as Table", asTable, "resourceVersion", "0")
+	watch("as PartialObjectMetadata", asPartial, "resourceVersion", "0")
+	watch("as YAML", asYAML, "resourceVersion", "0")
+	watch("as something unknown", "application/x-unknown", "resourceVersion", "0")
+	watch("of one name", "", "resourceVersion", "0", "fieldSelector", "metadata.name="+k.objectName(first))
+	prefix, rest, _ := strings.Cut(k.path("", ""), "/namespaces/")
+	k.get("watch by the old path", prefix+"/watch/namespaces/"+rest, "", query("timeoutSeconds", "1", "resourceVersion", "0", "watch", "true"))
 }
 
 // listSteps list collections with every option.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
@@ -88,7 +90,11 @@ func (t *target) do(ctx context.Context, c *call) (*answer, error) {
 		return nil, fmt.Errorf("%s: read answer: %w", t.name, err)
 	}
 	a := &answer{Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Warnings: resp.Header.Values("Warning")}
-	a.Body = decode(a.ContentType, data)
+	if c.query.Get("watch") == "true" && a.Code == http.StatusOK {
+		a.Body = decodeEvents(data)
+	} else {
+		a.Body = decode(a.ContentType, data)
+	}
 	return a, nil
 }
 
@@ -134,9 +140,48 @@ func decode(contentType string, data []byte) any {
 			}
 		}
 	case strings.Contains(contentType, "protobuf"):
-		return fmt.Sprintf("<protobuf, envelope %v>", bytes.HasPrefix(data, []byte("k8s\x00")))
+		return decodeProtobuf(data)
 	}
 	return string(data)
+}
+
+// decodeProtobuf turns a protobuf body into the tree its JSON would be, for
+// the kinds of the published API.
+func decodeProtobuf(data []byte) any {
+	if object, _, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil); err == nil {
+		if plain, err := json.Marshal(object); err == nil {
+			if v, err := parseJSON(plain); err == nil {
+				return v
+			}
+		}
+	}
+	return fmt.Sprintf("<protobuf, envelope %v>", bytes.HasPrefix(data, []byte("k8s\x00")))
+}
+
+// encodeProtobuf is the protobuf form of an object of the published API.
+func encodeProtobuf(object map[string]any) ([]byte, bool) {
+	typed, _, err := scheme.Codecs.UniversalDeserializer().Decode(encode(object), nil, nil)
+	if err != nil {
+		return nil, false
+	}
+	var b bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(typed, &b); err != nil {
+		return nil, false
+	}
+	return b.Bytes(), true
+}
+
+// decodeEvents turns the lines of a watch into a list.
+func decodeEvents(data []byte) any {
+	out := []any{}
+	for line := range bytes.Lines(data) {
+		v, err := parseJSON(line)
+		if err != nil {
+			v = string(line)
+		}
+		out = append(out, v)
+	}
+	return out
 }
 
 func parseJSON(data []byte) (any, error) {

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestDealSpreadsTests(t *testing.T) {
+	var tests []test
+	for range 25 {
+		tests = append(tests, test{})
+	}
+	for _, c := range []struct{ n, size, procs, batches int }{{25, 10, 4, 4}, {25, 10, 2, 3}, {3, 10, 4, 3}, {0, 10, 4, 0}} {
+		got := deal(tests[:c.n], c.size, c.procs)
+		sum := 0
+		for _, b := range got {
+			sum += len(b)
+		}
+		if len(got) != c.batches || sum != c.n {
+			t.Errorf("%d tests: %d batches with %d tests, want %d batches", c.n, len(got), sum, c.batches)
+		}
+	}
+}
+
+func TestReadReport(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	report := `[{"SpecReports":[
+		{"LeafNodeType":"It","ContainerHierarchyTexts":["[sig-a] A"],"LeafNodeText":"works [Conformance]","State":"passed","RunTime":1500000000},
+		{"LeafNodeType":"It","ContainerHierarchyTexts":["[sig-a] A"],"LeafNodeText":"fails [Conformance]","State":"failed","Failure":{"Message":"\n  first\nsecond"}},
+		{"LeafNodeType":"It","ContainerHierarchyTexts":["[sig-a] A"],"LeafNodeText":"out of focus","State":"skipped"},
+		{"LeafNodeType":"It","ContainerHierarchyTexts":["[sig-a] A"],"LeafNodeText":"needs nodes","State":"skipped","Failure":{"Message":"no nodes"}}]}]`
+	if err := os.WriteFile(file, []byte(report), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readReport(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]result{
+		"[sig-a] A works [Conformance]": {State: "passed", Seconds: 1.5},
+		"[sig-a] A fails [Conformance]": {State: "failed", Reason: "first"},
+		"[sig-a] A needs nodes":         {State: "skipped", Reason: "no nodes"},
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d results, want %d: %v", len(got), len(want), got)
+	}
+	for name, w := range want {
+		if got[name] != w {
+			t.Errorf("%s: %+v, want %+v", name, got[name], w)
+		}
+	}
+}
