@@ -69,6 +69,7 @@ func (o *Owner) For(t Target) *Manager {
 	if !ok {
 		m = &Manager{target: t, owner: o}
 		m.library = sync.OnceValues(m.build)
+		m.fast = sync.OnceValue(m.buildFast)
 		o.managers[key] = m
 	}
 	return m
@@ -79,6 +80,7 @@ type Manager struct {
 	target  Target
 	owner   *Owner
 	library func() (*managedfields.FieldManager, error)
+	fast    func() *fast
 }
 
 func (m *Manager) build() (*managedfields.FieldManager, error) {
@@ -117,7 +119,8 @@ func (m *Manager) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 // When another manager owns a field that would change and force is not set, the error is a Conflict
 // status with one cause a field. A patch that sets managedFields, or is of another kind or version, is a
 // BadRequest.
-func (m *Manager) Apply(live runtime.Object, patch map[string]any, manager string, force Force) (runtime.Object, error) {
+func (m *Manager) Apply(live runtime.Object, patch map[string]any, manager string, force Force) (_ runtime.Object, err error) {
+	defer catch(&err)
 	lib, err := m.library()
 	if err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
@@ -134,12 +137,17 @@ type Force bool
 // A write never fails because of its bookkeeping: on an error obj keeps the managedFields of live and may
 // be stored; the error is for the log.
 func (m *Manager) Update(live, obj runtime.Object, manager string) (runtime.Object, error) {
-	lib, err := m.library()
+	if m.fast().update(&m.target, live, obj, manager) {
+		return obj, nil
+	}
+	return m.slowUpdate(live, obj, manager)
+}
+
+// slowUpdate is Update by the library.
+func (m *Manager) slowUpdate(live, obj runtime.Object, manager string) (runtime.Object, error) {
+	err := m.libraryUpdate(live, obj, manager)
 	if err == nil {
-		var out runtime.Object
-		if out, err = lib.Update(live, obj, manager); err == nil {
-			return out, nil
-		}
+		return obj, nil
 	}
 	if l, lerr := meta.Accessor(live); lerr == nil {
 		if n, nerr := meta.Accessor(obj); nerr == nil {
@@ -147,4 +155,22 @@ func (m *Manager) Update(live, obj runtime.Object, manager string) (runtime.Obje
 		}
 	}
 	return obj, fmt.Errorf("track field owners of %s: %w", m.target.Kind.Kind, err)
+}
+
+func (m *Manager) libraryUpdate(live, obj runtime.Object, manager string) (err error) {
+	defer catch(&err)
+	lib, err := m.library()
+	if err != nil {
+		return err
+	}
+	_, err = lib.Update(live, obj, manager)
+	return err
+}
+
+// catch turns a panic into an error. The library panics on values that cannot be shown as JSON, and
+// clients can send such values in protobuf.
+func catch(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("field owners: %v", p)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"sync"
 
@@ -49,13 +50,22 @@ type (
 
 // types reads the embedded definitions on demand. Only what a written kind needs is decoded and kept.
 type types struct {
-	mu    sync.Mutex // guards both maps
+	mu    sync.Mutex // guards all maps
 	atoms map[string]smd.Atom
 	kinds map[string]*typed.ParseableType
+	plans map[planned]*plan
 }
 
 func newTypes() *types {
-	return &types{atoms: map[string]smd.Atom{}, kinds: map[string]*typed.ParseableType{}}
+	return &types{atoms: map[string]smd.Atom{}, kinds: map[string]*typed.ParseableType{}, plans: map[planned]*plan{}}
+}
+
+// plan returns the plan of a kind's Go type.
+func (t *types) plan(goType reflect.Type, kind *typed.ParseableType) *plan {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := planner{schema: kind.Schema, made: t.plans}
+	return p.plan(goType, kind.TypeRef)
 }
 
 // kind returns the type with that definition name, with a schema that holds all it refers to. It returns
