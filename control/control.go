@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
@@ -34,12 +35,33 @@ type Controller struct {
 	// For is the resource whose objects are the keys.
 	For      schema.GroupResource
 	Triggers []Trigger
-	// Reads are views it needs besides those of For and Triggers.
+	// Reads are views it needs besides those of For and Triggers. Any() stands for whatever it opens itself.
 	Reads   []schema.GroupResource
 	Workers int
 	// Reconcile brings one key closer to what is wanted. again asks for another look after a while; an error
 	// asks for one with back-off.
 	Reconcile func(ctx context.Context, c *Cluster, k Key) (again time.Duration, err error)
+}
+
+// Any in Reads says that a controller opens views of resources it cannot name beforehand.
+func Any() schema.GroupResource { return schema.GroupResource{Group: "*", Resource: "*"} }
+
+// views are the resources a controller declares to read.
+func (c *Controller) views() []schema.GroupResource {
+	out := append([]schema.GroupResource{c.For}, c.Reads...)
+	for _, t := range c.Triggers {
+		out = append(out, t.On)
+	}
+	return out
+}
+
+// Role is what a controller needs to open its views, from its declaration.
+func (c *Controller) Role() []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	for _, gr := range c.views() {
+		rules = append(rules, rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{gr.Group}, Resources: []string{gr.Resource}})
+	}
+	return rules
 }
 
 // Cluster is what a controller sees: its views, and its way to write.
@@ -54,11 +76,10 @@ func (c *Cluster) View(gr schema.GroupResource) client.View { return c.views[gr]
 // Run runs one controller until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller) error {
 	cluster := &Cluster{Writer: c, views: map[schema.GroupResource]client.View{}}
-	wanted := append([]schema.GroupResource{ctl.For}, ctl.Reads...)
-	for _, t := range ctl.Triggers {
-		wanted = append(wanted, t.On)
-	}
-	for _, gr := range wanted {
+	for _, gr := range ctl.views() {
+		if gr == Any() {
+			continue
+		}
 		v, err := c.View(ctx, gr)
 		if err != nil {
 			return fmt.Errorf("controller %s: open view of %s: %w", ctl.Name, gr, err)

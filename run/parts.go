@@ -8,6 +8,9 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
 
 	"proa.dev/kinds/kind"
@@ -70,8 +73,8 @@ func Version() *apiversion.Info {
 var errStarting = errors.New("the server is still starting")
 
 // endpoints are the paths that are not resources.
-func (s *Server) endpoints(auth identities, defs []*kind.Def) http.Handler {
-	docs := openapi.New(openapi.Options{Resources: described(defs), Version: Version().GitVersion}).Handler(s.log)
+func (s *Server) endpoints(auth identities) http.Handler {
+	docs := openapi.New(openapi.Options{Resources: described(s.defs), Version: Version().GitVersion}).Handler(s.log)
 	e := &server.Endpoints{
 		Version: Version(),
 		Checks: []server.Check{
@@ -116,5 +119,22 @@ func described(defs []*kind.Def) []openapi.Resource {
 	return out
 }
 
-// seedlings are objects of a new cluster besides namespaces, RBAC and the front Service.
-func seedlings() []server.Seedling { return nil }
+// seedlings are objects of a new cluster besides namespaces, the RBAC policy and the front Service: what the
+// controllers may read follows from what they declare.
+func (s *Server) seedlings() []server.Seedling {
+	var out []server.Seedling
+	gr := func(resource string) schema.GroupResource {
+		return schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
+	}
+	for _, ctl := range s.controllers() {
+		meta := metav1.ObjectMeta{Name: "proa:controller:" + ctl.Name}
+		out = append(out,
+			server.Seedling{Resource: gr("clusterroles"), Object: &rbacv1.ClusterRole{ObjectMeta: meta, Rules: ctl.Role()}},
+			server.Seedling{Resource: gr("clusterrolebindings"), Object: &rbacv1.ClusterRoleBinding{
+				ObjectMeta: meta,
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
+				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: ctl.Name}},
+			}})
+	}
+	return out
+}

@@ -48,6 +48,7 @@ type Server struct {
 	state *server.State
 	front *server.Server
 	rbac  *server.RBACView
+	defs  []*kind.Def
 	ready atomic.Bool
 
 	listener net.Listener
@@ -113,8 +114,8 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defs := kinds.All()
-	s.state = server.NewState(context.WithoutCancel(ctx), codec.New(scheme), s.store, defs, s.log)
+	s.defs = kinds.All()
+	s.state = server.NewState(context.WithoutCancel(ctx), codec.New(scheme), s.store, s.defs, s.log)
 	policy, err := bootstrap.Default()
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ func (s *Server) open(ctx context.Context) error {
 		State: s.state, Authn: auth, Authz: chain, Log: s.log, Recorder: hop.NewRecorder(4096),
 		Owner:   fields.New(scheme, nil, nil),
 		Check:   []server.Plugin{server.NamespaceLifecycle()},
-		Address: s.advertise().String(), Paths: s.endpoints(auth, defs),
+		Address: s.advertise().String(), Paths: s.endpoints(auth),
 	})
 	s.http = &http.Server{
 		Handler: s.front, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -173,7 +174,7 @@ func (s *Server) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.reachable(), Policy: policy, Objects: seedlings()}
+	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.reachable(), Policy: policy, Objects: s.seedlings()}
 	c := s.front.Client(&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
 	if err := server.Plant(ctx, c, s.rbac, seed); err != nil {
 		return fmt.Errorf("make the objects of a new cluster: %w", err)
@@ -200,22 +201,26 @@ func (s *Server) reachable() netip.AddrPort {
 	return netip.AddrPortFrom(server.FirstIP(s.ServiceCIDRs[0]), a.Port())
 }
 
-// loops starts the controllers.
-func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.CancelCauseFunc) {
+// controllers are the loops of the control plane.
+func (s *Server) controllers() []control.Controller {
 	namespaced := func() (out []schema.GroupResource) {
-		for _, d := range kinds.All() {
+		for _, d := range s.defs {
 			if d.Hub == nil && d.Scope == kind.Namespaced && d.Allows("deletecollection") && d.Allows("list") {
 				out = append(out, d.Resource())
 			}
 		}
 		return out
 	}
-	emptier := s.controller("namespace-controller")
-	for _, ctl := range []control.Controller{
+	return []control.Controller{
 		serviceaccount.Controller(),
 		rootca.Controller(string(s.pki.CA().PEM)),
-		namespace.Controller(namespaced, emptier.View),
-	} {
+		namespace.Controller(namespaced, s.controller("namespace-controller").View),
+	}
+}
+
+// loops starts the controllers.
+func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.CancelCauseFunc) {
+	for _, ctl := range s.controllers() {
 		wg.Go(func() {
 			if err := control.Run(ctx, s.log, s.controller(ctl.Name), ctl); err != nil && ctx.Err() == nil {
 				fail(err)
@@ -276,7 +281,9 @@ func (s *Server) close() {
 }
 
 // TLS is the client side of the server's TLS, for callers in tests.
-func (s *Server) TLS() *tls.Config { return &tls.Config{RootCAs: s.pki.CA().Pool, MinVersion: tls.VersionTLS12} }
+func (s *Server) TLS() *tls.Config {
+	return &tls.Config{RootCAs: s.pki.CA().Pool, MinVersion: tls.VersionTLS12}
+}
 
 // Kubeconfig is the path of the admin's kubeconfig.
 func (s *Server) Kubeconfig() string { return filepath.Join(s.DataDir, "admin.kubeconfig") }

@@ -20,7 +20,7 @@ import (
 func Controller(resources func() []schema.GroupResource, open func(context.Context, schema.GroupResource) (client.View, error)) control.Controller {
 	namespaces := schema.GroupResource{Resource: "namespaces"}
 	return control.Controller{
-		Name: "namespace-controller", For: namespaces, Workers: 4,
+		Name: "namespace-controller", For: namespaces, Reads: []schema.GroupResource{control.Any()}, Workers: 4,
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 			o, found := c.View(namespaces).Get("", k.Name)
 			if !found || o.GetDeletionTimestamp() == nil {
