@@ -125,7 +125,13 @@ func open(ctx context.Context, name, kubeconfig string, start func(context.Conte
 		if err != nil {
 			return nil, nil, fmt.Errorf("start %s: %w", name, err)
 		}
-		kubeconfig, stop = s.Kubeconfig, s.Stop
+		kubeconfig = s.Kubeconfig
+		stop = func() {
+			if dead := s.Dead(); dead != "" {
+				fmt.Fprintln(os.Stderr, dead)
+			}
+			s.Stop()
+		}
 	}
 	t, err := newTarget(name, kubeconfig)
 	if err != nil {
@@ -142,8 +148,8 @@ func conclude(f flags, home string, s *summary) error {
 		}
 	}
 	if f.text == "" {
-		fmt.Print(s.text())
-	} else if err := os.WriteFile(f.text, []byte(s.text()), 0o644); err != nil {
+		fmt.Print(s.text(40))
+	} else if err := os.WriteFile(f.text, []byte(s.text(0)), 0o644); err != nil {
 		return err
 	}
 	fmt.Println(s.line())

@@ -194,14 +194,19 @@ func head(s string, n int) string {
 	return s
 }
 
-// text is the report for whoever fixes differences.
-func (s *summary) text() string {
+// text is the report for whoever fixes differences, with at most so many groups
+// of them unless that is 0.
+func (s *summary) text(limit int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-70s %8s %8s %6s %6s %8s %8s\n", "case", "requests", "same", "order", "known", "differ", "blocked")
 	for _, r := range append(slices.Clone(s.rows), s.total) {
 		fmt.Fprintf(&b, "%-70s %8d %8d %6d %6d %8d %8d\n", r.name, r.requests, r.same, r.order, r.explained, r.unexplained, r.blocked)
 	}
 	for i, g := range s.groups() {
+		if i == limit && limit > 0 {
+			fmt.Fprintf(&b, "\nand %d more; -text FILE writes them all\n", len(s.groups())-i)
+			break
+		}
 		f := g.all[0]
 		fmt.Fprintf(&b, "\n#%d  %d×, in %s\n  e.g. %s: %s\n       %s\n  field     %s\n  upstream  %s\n  proa      %s\n", i+1, len(g.all), names(g.cases), f.Case, f.Step, f.Request, f.Field, f.Upstream, f.Proa)
 	}

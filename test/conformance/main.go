@@ -117,7 +117,12 @@ func cluster(ctx context.Context, f flags) (string, func(), error) {
 	if err != nil {
 		return "", nil, err
 	}
-	return s.Kubeconfig, s.Stop, nil
+	return s.Kubeconfig, func() {
+		if dead := s.Dead(); dead != "" {
+			fmt.Fprintln(os.Stderr, dead)
+		}
+		s.Stop()
+	}, nil
 }
 
 // choose picks the tests of this run.

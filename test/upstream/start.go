@@ -311,7 +311,8 @@ func (s *System) logs() string {
 	return b.String()
 }
 
-// Stop ends the processes, last started first, and removes their folder.
+// Stop ends the processes, last started first, and removes their folder, which
+// PROA_KEEP=1 keeps for a look at the logs.
 func (s *System) Stop() {
 	if s == nil {
 		return
@@ -327,7 +328,24 @@ func (s *System) Stop() {
 			<-p.done
 		}
 	}
+	if os.Getenv("PROA_KEEP") != "" {
+		fmt.Fprintf(os.Stderr, "%s: kept %s\n", s.Name, s.dir)
+		return
+	}
 	_ = os.RemoveAll(s.dir)
+}
+
+// Dead names the processes that ended on their own, with the end of their
+// logs; it is empty while all run.
+func (s *System) Dead() string {
+	for _, p := range s.procs {
+		select {
+		case <-p.done:
+			return fmt.Sprintf("%s ended: %s\n%s", p.name, p.cmd.ProcessState, s.logs())
+		default:
+		}
+	}
+	return ""
 }
 
 // freePorts finds n ports that are free on loopback now.
