@@ -48,6 +48,7 @@ func beginService(ctx context.Context, tx kind.Txn, s, old *corev1.Service) erro
 	}
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		s.Spec.InternalTrafficPolicy = nil // it was defaulted once, by mistake, and is not shown since
+		alignClusterIPs(s, nil)
 	}
 	if old != nil && equality.Semantic.DeepEqual(s.Spec, old.Spec) {
 		return nil
