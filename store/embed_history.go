@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"strings"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -23,18 +24,21 @@ const (
 // present and reads what it has missed from the member's history. Whether it joins in time or not, it is told
 // every change exactly once: the past up to joined here, everything after it by etcd.
 func (l *local) open(ctx context.Context, prefix string, after int64) (stream, error) {
-	s := &localStream{l: l}
+	s := &localStream{l: l, more: make(chan struct{}, 1)}
+	s.room = sync.NewCond(&s.mu)
 	joined, err := s.join(ctx, prefix, after)
 	if err != nil {
 		return nil, err
 	}
 	if joined > after {
-		if s.past.events, err = l.history(prefix, after, joined); err != nil {
-			s.close()
+		if s.queue.events, err = l.history(prefix, after, joined); err != nil {
+			s.ws.Close()
 			return nil, err
 		}
-		s.past.rev = joined
+		s.queue.rev = joined
+		s.more <- struct{}{}
 	}
+	s.pumping.Go(s.pump)
 	return s, nil
 }
 

@@ -2,12 +2,13 @@ package store
 
 import (
 	"context"
+	"sync"
 
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
-// maxNews bounds the events that a local stream gathers before it tells them.
-const maxNews = 1024
+// maxQueue bounds the events that wait for a slow consumer in memory. Beyond it etcd keeps them.
+const maxQueue = 1 << 16
 
 // localStream is a watch on the member's own store, without the four goroutines of etcd's watch service.
 // It is the only watch on its etcd stream, because etcd answers a request for progress only when all
@@ -15,8 +16,20 @@ const maxNews = 1024
 type localStream struct {
 	l  *local
 	ws mvcc.WatchStream
-	// past is what happened before ws joined and has not been told yet.
-	past news
+
+	pumping sync.WaitGroup
+	// more says that there is something in queue or err.
+	more chan struct{}
+
+	// mu guards the fields below.
+	mu sync.Mutex
+	// queue is what has not been told yet.
+	queue news
+	// err ends the watch once the queue is empty.
+	err    error
+	closed bool
+	// room is signalled when queue is emptied.
+	room *sync.Cond
 }
 
 // mvccEnd translates the word for no end between etcd's API and its storage.
@@ -27,31 +40,47 @@ func mvccEnd(end []byte) []byte {
 	return end
 }
 
-func (s *localStream) next(ctx context.Context, wake <-chan struct{}) (news, error) {
-	var n news
-	if s.past.rev != 0 {
-		n, s.past = s.past, news{}
-		return n, nil
-	}
-	select {
-	case r, ok := <-s.ws.Chan():
-		if err := n.add(r, ok); err != nil {
-			return news{}, err
+// pump moves what etcd tells into the queue until the etcd stream is closed. etcd puts a watch aside that
+// does not empty a channel of 128 answers in time, and looks after it again only every tenth of a second.
+// A burst of writes fills that channel while the consumer is busy with one batch, so somebody has to be quicker.
+func (s *localStream) pump() {
+	for r := range s.ws.Chan() {
+		mvcc.ReportEventReceived(len(r.Events))
+		s.mu.Lock()
+		for len(s.queue.events) >= maxQueue && !s.closed {
+			s.room.Wait()
 		}
+		if s.err == nil {
+			s.err = s.queue.add(r)
+		}
+		s.mu.Unlock()
+		select {
+		case s.more <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *localStream) next(ctx context.Context, wake <-chan struct{}) (news, error) {
+	select {
+	case <-s.more:
 	case <-wake:
-		return news{}, nil
 	case <-ctx.Done():
 		return news{}, ctx.Err()
 	}
-	// Take along what has piled up meanwhile, so that a slow watcher catches up in few steps.
-	for len(n.events) < maxNews {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.queue
+	s.queue = news{}
+	s.room.Signal()
+	if len(n.events) == 0 && s.err != nil {
+		return news{}, s.err
+	}
+	if s.err != nil {
+		// Tell what came before the end first.
 		select {
-		case r, ok := <-s.ws.Chan():
-			if err := n.add(r, ok); err != nil {
-				return news{}, err
-			}
+		case s.more <- struct{}{}:
 		default:
-			return n, nil
 		}
 	}
 	return n, nil
@@ -59,17 +88,14 @@ func (s *localStream) next(ctx context.Context, wake <-chan struct{}) (news, err
 
 // add appends one response. etcd never splits a revision over two of them. The revision of a response with
 // events is no promise: it may lie ahead of events that come with the next one.
-func (n *news) add(r mvcc.WatchResponse, ok bool) error {
+func (n *news) add(r mvcc.WatchResponse) error {
 	switch {
-	case !ok:
-		return unavailable{errClosed}
 	case r.CompactRevision != 0:
 		return mvcc.ErrCompacted
 	case len(r.Events) == 0:
 		n.rev = max(n.rev, r.Revision)
 		return nil
 	}
-	mvcc.ReportEventReceived(len(r.Events))
 	if n.events == nil {
 		n.events = r.Events
 	} else {
@@ -98,4 +124,11 @@ func (s *localStream) complete(ctx context.Context, n news) error {
 
 func (s *localStream) ask(context.Context) { s.ws.RequestProgressAll() }
 
-func (s *localStream) close() { s.ws.Close() }
+func (s *localStream) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.room.Signal()
+	s.mu.Unlock()
+	s.ws.Close()
+	s.pumping.Wait()
+}

@@ -23,7 +23,7 @@ type Store interface {
 }
 
 // patience bounds the wait for something that must happen. No test waits for it when all is well.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // Run runs the suite. open returns an empty store and closes it when the test ends.
 func Run(t *testing.T, open func(t *testing.T) Store) {

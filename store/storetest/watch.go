@@ -159,7 +159,7 @@ func watchEnds(b *bench) {
 
 // watchSlow reads a watch only after far more has happened than any buffer holds.
 func watchSlow(b *bench) {
-	const n = 600
+	const n = 300
 	start := b.commit()
 	f := &follower{b: b, rev: start}
 	rev, seen := b.put("/a/n", "0", 0), 0
