@@ -19,7 +19,9 @@ func CertificateSigningRequests() *kind.Def {
 		Short:      []string{"csr"},
 		Spec:       func(r *csr) any { return &r.Spec },
 		Status:     func(r *csr) any { return &r.Status },
-		PrepareFor: prepareRequest,
+		Name:       anyName,
+		Prepare:    prepareRequest,
+		PrepareFor: signRequest,
 		Reset:      []string{"spec", "status"},
 		Validate:   validateRequest,
 		Subs: []kind.Sub[csr]{

@@ -1,29 +1,31 @@
 package certificates
 
 import (
-	"maps"
-
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// prepareRequest records who asks. The spec of a request never changes.
-func prepareRequest(u user.Info, r, old *certificatesv1.CertificateSigningRequest) {
+// prepareRequest forgets who the client says it is. The spec of a request never changes.
+func prepareRequest(r, old *certificatesv1.CertificateSigningRequest) {
 	if old != nil {
 		r.Spec = old.Spec
 		return
 	}
 	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = "", "", nil, nil
-	if u == nil {
+}
+
+// signRequest records who asks.
+func signRequest(u user.Info, r, old *certificatesv1.CertificateSigningRequest) {
+	if old != nil || u == nil {
 		return
 	}
 	r.Spec.Username, r.Spec.UID, r.Spec.Groups = u.GetName(), u.GetUID(), u.GetGroups()
-	if extra := u.GetExtra(); len(extra) > 0 {
-		r.Spec.Extra = map[string]certificatesv1.ExtraValue{}
-		for key, values := range maps.All(extra) {
-			r.Spec.Extra[key] = values
+	for key, values := range u.GetExtra() {
+		if r.Spec.Extra == nil {
+			r.Spec.Extra = map[string]certificatesv1.ExtraValue{}
 		}
+		r.Spec.Extra[key] = values
 	}
 }
 

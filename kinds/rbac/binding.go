@@ -23,9 +23,9 @@ func RoleBindings() *kind.Def {
 		Validate: func(b, old *rbacv1.RoleBinding) field.ErrorList {
 			errs := validateBinding(b.RoleRef, b.Subjects, "Role", "ClusterRole")
 			if old != nil {
-				errs = append(errs, check.Immutable(b.RoleRef, old.RoleRef, field.NewPath("roleRef"))...)
+				errs = append(errs, check.Same(b.RoleRef, old.RoleRef, field.NewPath("roleRef"))...)
 			}
-			return errs
+			return append(errs, requireNames(b.RoleRef, b.Subjects)...)
 		},
 		Columns: bindingColumns("roleBinding", rbacv1beta1.RoleBinding{}.SwaggerDoc()["roleRef"], func(b *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) {
 			return b.RoleRef, b.Subjects
@@ -43,9 +43,9 @@ func ClusterRoleBindings() *kind.Def {
 		Validate: func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
 			errs := validateBinding(b.RoleRef, b.Subjects, "ClusterRole")
 			if old != nil {
-				errs = append(errs, check.Immutable(b.RoleRef, old.RoleRef, field.NewPath("roleRef"))...)
+				errs = append(errs, check.Same(b.RoleRef, old.RoleRef, field.NewPath("roleRef"))...)
 			}
-			return errs
+			return append(errs, requireNames(b.RoleRef, b.Subjects)...)
 		},
 		Columns: bindingColumns("clusterRoleBinding", rbacv1beta1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"], func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) {
 			return b.RoleRef, b.Subjects
@@ -76,18 +76,31 @@ func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, kinds ...str
 	if !slices.Contains(kinds, ref.Kind) {
 		errs = append(errs, field.NotSupported(path.Child("kind"), ref.Kind, kinds))
 	}
-	errs = append(errs, check.Segment(ref.Name, path.Child("name"), "")...)
+	if ref.Name != "" {
+		errs = append(errs, check.Messages(ref.Name, path.Child("name"), segmentName(ref.Name, false))...)
+	}
 	for i, s := range subjects {
 		errs = append(errs, validateSubject(s, slices.Contains(kinds, "Role"), field.NewPath("subjects").Index(i))...)
 	}
 	return errs
 }
 
+// requireNames is apart because clients know its complaints as the last ones.
+func requireNames(ref rbacv1.RoleRef, subjects []rbacv1.Subject) field.ErrorList {
+	var errs field.ErrorList
+	for i, s := range subjects {
+		if s.Name == "" {
+			errs = append(errs, field.Required(field.NewPath("subjects").Index(i).Child("name"), ""))
+		}
+	}
+	if ref.Name == "" {
+		errs = append(errs, field.Required(field.NewPath("roleRef", "name"), ""))
+	}
+	return errs
+}
+
 func validateSubject(s rbacv1.Subject, namespaced bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if s.Name == "" {
-		errs = append(errs, field.Required(path.Child("name"), ""))
-	}
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
 		if s.Name != "" {

@@ -2,7 +2,9 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
@@ -20,17 +22,25 @@ func ClusterRoles() *kind.Def {
 
 func validateClusterRole(r, old *rbacv1.ClusterRole) field.ErrorList {
 	errs := validateRules(r.Rules, false)
-	if r.AggregationRule == nil {
-		return errs
+	if r.AggregationRule != nil {
+		errs = append(errs, validateAggregation(r.AggregationRule, old != nil && badSelector(old))...)
 	}
+	return append(errs, requireVerbs(r.Rules)...)
+}
+
+// validateAggregation checks label selectors. A bad value that is stored already may stay.
+func validateAggregation(rule *rbacv1.AggregationRule, lenient bool) field.ErrorList {
+	var errs field.ErrorList
 	path := field.NewPath("aggregationRule", "clusterRoleSelectors")
-	if len(r.AggregationRule.ClusterRoleSelectors) == 0 {
+	if len(rule.ClusterRoleSelectors) == 0 {
 		errs = append(errs, field.Required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 	}
-	// A bad value that is stored already may stay.
-	opts := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: old != nil && badSelector(old)}
-	for i, s := range r.AggregationRule.ClusterRoleSelectors {
+	opts := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: lenient}
+	for i, s := range rule.ClusterRoleSelectors {
 		errs = append(errs, metav1validation.ValidateLabelSelector(&s, opts, path.Index(i))...)
+		if _, err := metav1.LabelSelectorAsSelector(&s); err != nil {
+			errs = append(errs, field.Invalid(path.Index(i), labels.Selector(nil), "invalid label selector."))
+		}
 	}
 	return errs
 }

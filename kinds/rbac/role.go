@@ -14,7 +14,7 @@ func Roles() *kind.Def {
 		Name:           segmentName,
 		CreateOnUpdate: true,
 		Validate: func(r, _ *rbacv1.Role) field.ErrorList {
-			return validateRules(r.Rules, true)
+			return append(validateRules(r.Rules, true), requireVerbs(r.Rules)...)
 		},
 	})
 }

@@ -17,11 +17,19 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 	return errs
 }
 
+// requireVerbs is apart because clients know its complaints as the last ones.
+func requireVerbs(rules []rbacv1.PolicyRule) field.ErrorList {
+	var errs field.ErrorList
+	for i, r := range rules {
+		if len(r.Verbs) == 0 {
+			errs = append(errs, field.Required(field.NewPath("rules").Index(i).Child("verbs"), ""))
+		}
+	}
+	return errs
+}
+
 func validateRule(r rbacv1.PolicyRule, namespaced bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if len(r.Verbs) == 0 {
-		errs = append(errs, field.Required(path.Child("verbs"), "verbs must contain at least one value"))
-	}
 	if len(r.NonResourceURLs) > 0 {
 		urls := path.Child("nonResourceURLs")
 		if namespaced {

@@ -20,6 +20,7 @@ func CSIDrivers() *kind.Def {
 		Group: storagev1.GroupName, Version: "v1", Kind: "CSIDriver", Plural: "csidrivers", Scope: kind.Cluster,
 		Spec:        func(d *driver) any { return &d.Spec },
 		Generation:  true,
+		Unnumbered:  true,
 		Conditional: true,
 		Delete:      kind.Deletion[driver]{Returns: true},
 		Default:     defaultCSIDriver,

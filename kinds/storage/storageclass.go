@@ -17,6 +17,7 @@ func StorageClasses() *kind.Def {
 		Default:  defaultStorageClass,
 		Validate: validateStorageClass,
 		Warn:     warnStorageClass,
+		InList:   markDefault,
 		Columns: []kind.Column[class]{
 			kind.NameColumn[class](),
 			{Name: "Provisioner", Description: doc["provisioner"], Value: func(c *class) any { return c.Provisioner }},
@@ -30,6 +31,25 @@ func StorageClasses() *kind.Def {
 			kind.AgeColumn[class](),
 		},
 	})
+}
+
+// markDefault marks the class that claims get when they name none: the newest of those that are declared to be the default.
+func markDefault(all []*storagev1.StorageClass) func(*storagev1.StorageClass, []any) {
+	var chosen *storagev1.StorageClass
+	for _, c := range all {
+		if c.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" && c.Annotations["storageclass.beta.kubernetes.io/is-default-class"] != "true" {
+			continue
+		}
+		if chosen == nil || c.CreationTimestamp.After(chosen.CreationTimestamp.Time) ||
+			c.CreationTimestamp.Equal(&chosen.CreationTimestamp) && c.Name < chosen.Name {
+			chosen = c
+		}
+	}
+	return func(c *storagev1.StorageClass, row []any) {
+		if chosen != nil && c.Name == chosen.Name {
+			row[0] = c.Name + " (default)"
+		}
+	}
 }
 
 func defaultStorageClass(c *storagev1.StorageClass) {

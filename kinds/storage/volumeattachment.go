@@ -4,6 +4,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
 )
 
@@ -17,7 +18,12 @@ func VolumeAttachments() *kind.Def {
 		Status:      func(a *attachment) any { return &a.Status },
 		Conditional: true,
 		Delete:      kind.Deletion[attachment]{Returns: true},
-		Validate:    validateVolumeAttachment,
+		Default: func(a *attachment) {
+			if s := a.Spec.Source.InlineVolumeSpec; s != nil {
+				core.DefaultInlineVolumeSpec(s)
+			}
+		},
+		Validate: validateVolumeAttachment,
 		Subs: []kind.Sub[attachment]{{
 			Name:     "status",
 			Reset:    []string{"metadata", "spec"},

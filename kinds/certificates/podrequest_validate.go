@@ -1,0 +1,122 @@
+package certificates
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/check"
+	"proa.dev/kinds/core"
+)
+
+type podRequest = certificatesv1.PodCertificateRequest
+
+// The bounds of a request, in bytes and seconds.
+const (
+	maxUID         = 128
+	maxKey         = 10 << 10
+	maxChain       = 100 << 10
+	minExpiration  = 60 * 60
+	maxExpiration  = 91 * 24 * 60 * 60
+	maxExpirationK = 24 * 60 * 60 // of the cluster's own signers
+)
+
+func validatePodRequest(r, old *podRequest) field.ErrorList {
+	spec, s := field.NewPath("spec"), &r.Spec
+	if old != nil {
+		return check.Same(r.Spec, old.Spec, spec)
+	}
+	errs := core.ValidateSignerName(s.SignerName, spec.Child("signerName"))
+	errs = append(errs, validateAnnotations(s.UnverifiedUserAnnotations, spec.Child("unverifiedUserAnnotations"))...)
+	for _, f := range []struct {
+		name, value, uid string
+		valid            apivalidation.ValidateNameFunc
+	}{
+		{"pod", s.PodName, string(s.PodUID), apivalidation.NameIsDNSSubdomain},
+		{"serviceAccount", s.ServiceAccountName, string(s.ServiceAccountUID), apivalidation.ValidateServiceAccountName},
+		{"node", string(s.NodeName), string(s.NodeUID), apivalidation.NameIsDNSSubdomain},
+	} {
+		errs = append(errs, check.Messages(f.value, spec.Child(f.name+"Name"), f.valid(f.value, false))...)
+		if f.uid == "" {
+			errs = append(errs, field.Invalid(spec.Child(f.name+"UID"), f.uid, "must not be empty"))
+		}
+		if len(f.uid) > maxUID {
+			errs = append(errs, field.TooLong(spec.Child(f.name+"UID"), f.uid, maxUID))
+		}
+	}
+	longest := int32(maxExpiration)
+	if host, _, _ := strings.Cut(s.SignerName, "/"); host == "kubernetes.io" || strings.HasSuffix(host, ".kubernetes.io") {
+		longest = maxExpirationK
+	}
+	if n := s.MaxExpirationSeconds; n == nil {
+		return append(errs, field.Required(spec.Child("maxExpirationSeconds"), "must be set"))
+	} else if *n < minExpiration || *n > longest {
+		errs = append(errs, field.Invalid(spec.Child("maxExpirationSeconds"), *n, fmt.Sprintf("must be in the range [%d, %d]", minExpiration, longest)))
+	}
+	if len(s.StubPKCS10Request) == 0 {
+		// The words are those of an older version, in which there was another way.
+		return append(errs, field.Invalid(spec, field.OmitValueType{}, "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set"))
+	}
+	return append(errs, validateStub(s.StubPKCS10Request, spec.Child("stubPKCS10Request"))...)
+}
+
+func validateAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		errs = append(errs, validation.IsDomainPrefixedKey(path, strings.ToLower(key))...)
+	}
+	if apivalidation.ValidateAnnotationsSize(annotations) != nil {
+		errs = append(errs, field.TooLong(path, "", apivalidation.TotalAnnotationSizeLimitB))
+	}
+	return errs
+}
+
+// weakness says what is wrong with a public key: a bad value to show, if there is one to show, and why.
+func weakness(key any) (value, why string) {
+	switch k := key.(type) {
+	case ed25519.PublicKey:
+	case *ecdsa.PublicKey:
+		if k.Curve != elliptic.P256() && k.Curve != elliptic.P384() && k.Curve != elliptic.P521() {
+			return "curve " + k.Curve.Params().Name, "elliptic public keys must use curve P256, P384, or P521"
+		}
+	case *rsa.PublicKey:
+		if bits := k.Size() * 8; bits != 3072 && bits != 4096 {
+			return fmt.Sprintf("%d-bit modulus", bits), "RSA keys must have modulus size 3072 or 4096"
+		}
+	default:
+		return "", "unknown public key type; supported types are Ed25519, ECDSA, and RSA"
+	}
+	return "", ""
+}
+
+// validateStub checks the key and signature of a request, and nothing else of it.
+func validateStub(data []byte, path *field.Path) field.ErrorList {
+	if len(data) > maxKey {
+		return field.ErrorList{field.TooLong(path, data, maxKey)}
+	}
+	request, err := x509.ParseCertificateRequest(data)
+	if err != nil {
+		return field.ErrorList{field.Invalid(path, field.OmitValueType{}, "must be a valid PKCS#10 CSR")}
+	}
+	switch value, why := weakness(request.PublicKey); {
+	case value != "":
+		return field.ErrorList{field.Invalid(path, value, why)}
+	case why != "":
+		return field.ErrorList{field.Invalid(path, field.OmitValueType{}, why)}
+	}
+	if request.CheckSignature() != nil {
+		return field.ErrorList{field.Invalid(path, field.OmitValueType{}, "invalid signature")}
+	}
+	return nil
+}
