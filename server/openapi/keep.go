@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"sync"
 )
 
@@ -42,6 +43,19 @@ func (k *kept) get(key, etag string, build func() ([]byte, error)) ([]byte, erro
 		k.mu.Unlock()
 	}
 	return packed, err
+}
+
+// forget drops the v3 documents that are no longer in the index, such as those of a deleted custom
+// resource.
+func (k *kept) forget(index map[string]string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, d := range k.docs {
+		name, _, _ := strings.Cut(strings.TrimPrefix(key, "v3/"), " ")
+		if strings.HasPrefix(key, "v3/") && index[name] != d.etag {
+			delete(k.docs, key)
+		}
+	}
 }
 
 func pack(build func() ([]byte, error)) ([]byte, error) {

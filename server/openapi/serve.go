@@ -82,6 +82,7 @@ func documentURL(name, etag string) string {
 
 func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request) error {
 	tags := s.tags()
+	s.kept.forget(tags)
 	paths := object{}
 	for name, etag := range tags {
 		paths[name] = object{"serverRelativeURL": documentURL(name, etag)}

@@ -126,7 +126,8 @@ func TestCustomGroups(t *testing.T) {
 	}}
 	other := Group{Group: "metrics.k8s.io", Version: "v1beta1", Tag: "a", Document: func() ([]byte, error) { return []byte(`{"openapi":"3.0.0"}`), nil }}
 	groups := []Group{group, other}
-	h := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return groups }}).Handler(slog.New(slog.DiscardHandler))
+	s := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return groups }})
+	h := s.Handler(slog.New(slog.DiscardHandler))
 
 	before := index(t, h)["apis/stable.example.com/v1"]
 	raw := content(t, ask(t, h, before))
@@ -147,5 +148,10 @@ func TestCustomGroups(t *testing.T) {
 	groups[0].Tag = "2"
 	if index(t, h)["apis/stable.example.com/v1"] == before {
 		t.Error("a changed group must have another hash")
+	}
+	for key := range s.kept.docs {
+		if strings.Contains(key, "stable.example.com") {
+			t.Errorf("the old document %s is still kept", key)
+		}
 	}
 }

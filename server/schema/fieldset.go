@@ -200,6 +200,9 @@ func (p *setParser) object(depth int) (*set, error) {
 			s.kids = append(s.kids, kid{name, child})
 		}
 		if p.eat('}') {
+			if len(s.kids) == 0 {
+				return nil, errForm // A field without children is written without the dot.
+			}
 			return s, nil
 		}
 		if !p.eat(',') {

@@ -75,6 +75,29 @@ func (o *Owner) For(t Target) *Manager {
 	return m
 }
 
+// Custom returns the manager of a custom resource, whose types and conversions come from its definition.
+// Objects are unstructured. The caller keeps it as long as the definition does not change.
+func (o *Owner) Custom(t Target, c CustomTypes) *Manager {
+	if t.Hub.Empty() {
+		t.Hub = t.Kind.GroupVersion()
+	}
+	m := &Manager{target: t, owner: o}
+	m.fast = func() *fast { return nil }
+	m.library = sync.OnceValues(func() (*managedfields.FieldManager, error) {
+		return managedfields.NewDefaultCRDFieldManager(c.Types, c.Convertor, c.Defaulter, c.Creater, t.Kind, t.Hub, t.Subresource, m.reset())
+	})
+	return m
+}
+
+// CustomTypes is what a custom resource brings along. managedfields.NewTypeConverter makes Types from its
+// schemas, managedfields.NewDeducedTypeConverter without any.
+type CustomTypes struct {
+	Types     managedfields.TypeConverter
+	Convertor runtime.ObjectConvertor
+	Defaulter runtime.ObjectDefaulter
+	Creater   runtime.ObjectCreater
+}
+
 // Manager keeps the field owners of the objects of one target. It is safe for concurrent use.
 type Manager struct {
 	target  Target
