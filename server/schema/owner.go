@@ -67,7 +67,7 @@ func (o *Owner) For(t Target) *Manager {
 	defer o.mu.Unlock()
 	m, ok := o.managers[key]
 	if !ok {
-		m = &Manager{target: t, owner: o}
+		m = &Manager{target: t, owner: o, versions: o.scheme.VersionsForGroupKind(t.Kind.GroupKind())}
 		m.library = sync.OnceValues(m.build)
 		m.fast = sync.OnceValue(m.buildFast)
 		o.managers[key] = m
@@ -81,7 +81,7 @@ func (o *Owner) Custom(t Target, c CustomTypes) *Manager {
 	if t.Hub.Empty() {
 		t.Hub = t.Kind.GroupVersion()
 	}
-	m := &Manager{target: t, owner: o}
+	m := &Manager{target: t, owner: o, versions: c.Versions}
 	m.fast = func() *fast { return nil }
 	m.library = sync.OnceValues(func() (*managedfields.FieldManager, error) {
 		return managedfields.NewDefaultCRDFieldManager(c.Types, c.Convertor, c.Defaulter, c.Creater, t.Kind, t.Hub, t.Subresource, m.reset())
@@ -96,14 +96,17 @@ type CustomTypes struct {
 	Convertor runtime.ObjectConvertor
 	Defaulter runtime.ObjectDefaulter
 	Creater   runtime.ObjectCreater
+	// Versions are all served versions, because owners may have written any of them.
+	Versions []schema.GroupVersion
 }
 
 // Manager keeps the field owners of the objects of one target. It is safe for concurrent use.
 type Manager struct {
-	target  Target
-	owner   *Owner
-	library func() (*managedfields.FieldManager, error)
-	fast    func() *fast
+	target   Target
+	owner    *Owner
+	versions []schema.GroupVersion
+	library  func() (*managedfields.FieldManager, error)
+	fast     func() *fast
 }
 
 func (m *Manager) build() (*managedfields.FieldManager, error) {
@@ -131,7 +134,7 @@ func (m *Manager) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 		fieldpath.APIVersion(m.target.Kind.GroupVersion().String()): filter,
 		fieldpath.APIVersion(m.target.Hub.String()):                 filter,
 	}
-	for _, gv := range m.owner.scheme.VersionsForGroupKind(m.target.Kind.GroupKind()) {
+	for _, gv := range m.versions {
 		filters[fieldpath.APIVersion(gv.String())] = filter
 	}
 	return filters
