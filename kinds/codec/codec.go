@@ -175,6 +175,7 @@ func (c *Codec) Load(def *kind.Def, p kv.Pair) (kind.Object, error) {
 // AddMeta registers the types every server has besides its resources.
 func AddMeta(scheme *runtime.Scheme) error {
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		return err
 	}
