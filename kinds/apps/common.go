@@ -28,20 +28,19 @@ func count(n *int32) int32 {
 	return *n
 }
 
+func step(n *intstr.IntOrString) intstr.IntOrString {
+	if n == nil {
+		return intstr.IntOrString{}
+	}
+	return *n
+}
+
 // amount is a number or the number of percent.
 func amount(n intstr.IntOrString) int {
 	if percent, ok := check.Percent(n); ok {
 		return percent
 	}
 	return n.IntValue()
-}
-
-// templateOf is the template of an object that may be absent.
-func templateOf[T any](o *T, template func(*T) *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
-	if o == nil {
-		return nil
-	}
-	return template(o)
 }
 
 // warnName warns of names that pods cannot carry on.

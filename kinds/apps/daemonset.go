@@ -53,6 +53,13 @@ func DaemonSets() *kind.Def {
 	})
 }
 
+func daemonSetTemplate(o *appsv1.DaemonSet) *corev1.PodTemplateSpec {
+	if o == nil {
+		return nil
+	}
+	return &o.Spec.Template
+}
+
 func daemonSetContainers(d *appsv1.DaemonSet) []corev1.Container {
 	return d.Spec.Template.Spec.Containers
 }
@@ -74,7 +81,7 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 // prepareDaemonSet keeps the number of the template, which only an annotation shows: a change of the
 // template counts it up, and nothing else changes it.
 func prepareDaemonSet(d, old *appsv1.DaemonSet) {
-	core.DropDisabledTemplateFields(&d.Spec.Template, templateOf(old, func(o *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &o.Spec.Template }))
+	core.DropDisabledTemplateFields(&d.Spec.Template, daemonSetTemplate(old))
 	number := max(templateNumber(d), 1)
 	if old != nil {
 		number = templateNumber(old)
@@ -100,17 +107,14 @@ func warnDaemonSet(d, old *appsv1.DaemonSet) []string {
 	if old != nil && templateNumber(d) == templateNumber(old) {
 		return nil
 	}
-	template := templateOf(old, func(o *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &o.Spec.Template })
-	return core.PodTemplateWarnings(field.NewPath("spec", "template"), &d.Spec.Template, template)
+	return core.PodTemplateWarnings(field.NewPath("spec", "template"), &d.Spec.Template, daemonSetTemplate(old))
 }
 
 func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
 	s, path := &d.Spec, field.NewPath("spec")
 	var errs field.ErrorList
-	var was *corev1.PodTemplateSpec
 	var tolerant metavalidation.LabelSelectorValidationOptions
 	if old != nil {
-		was = &old.Spec.Template
 		tolerant.AllowInvalidLabelValueInSelector = metavalidation.LabelSelectorHasInvalidLabelValue(old.Spec.Selector)
 		errs = append(errs, check.Immutable(s.Selector, old.Spec.Selector, path.Child("selector"))...)
 	}
@@ -122,7 +126,7 @@ func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
 	if isEmpty(s.Selector) {
 		errs = append(errs, field.Invalid(path.Child("selector"), s.Selector, "empty selector is invalid for daemonset"))
 	}
-	errs = append(errs, core.ValidatePodTemplateSpec(&s.Template, template, core.AllowTemplate(was))...)
+	errs = append(errs, core.ValidatePodTemplateSpec(&s.Template, template, core.AllowTemplate(daemonSetTemplate(old)))...)
 	errs = append(errs, alwaysRuns(&s.Template.Spec, template.Child("spec"), "DaemonSet")...)
 	errs = append(errs, check.NonNegative(int64(s.MinReadySeconds), path.Child("minReadySeconds"))...)
 	errs = append(errs, check.NonNegative(templateNumber(d), path.Child("templateGeneration"))...)
@@ -139,7 +143,10 @@ func validateDaemonSetUpdate(s *appsv1.DaemonSetUpdateStrategy, path *field.Path
 		return field.ErrorList{field.NotSupported(path, check.Internal(s),
 			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType})}
 	}
-	unavailable, surge := *s.RollingUpdate.MaxUnavailable, *s.RollingUpdate.MaxSurge
+	if s.RollingUpdate == nil {
+		return field.ErrorList{field.Required(path.Child("rollingUpdate"), "")}
+	}
+	unavailable, surge := step(s.RollingUpdate.MaxUnavailable), step(s.RollingUpdate.MaxSurge)
 	unavailablePath, surgePath := path.Child("rollingUpdate", "maxUnavailable"), path.Child("rollingUpdate", "maxSurge")
 	errs := check.IntOrPercent(unavailable, unavailablePath)
 	errs = append(errs, check.IntOrPercent(surge, surgePath)...)

@@ -61,6 +61,13 @@ func Deployments() *kind.Def {
 	})
 }
 
+func deploymentTemplate(o *appsv1.Deployment) *corev1.PodTemplateSpec {
+	if o == nil {
+		return nil
+	}
+	return &o.Spec.Template
+}
+
 func deploymentContainers(d *appsv1.Deployment) []corev1.Container {
 	return d.Spec.Template.Spec.Containers
 }
@@ -85,7 +92,7 @@ func defaultDeployment(d *appsv1.Deployment) {
 }
 
 func prepareDeployment(d, old *appsv1.Deployment) {
-	core.DropDisabledTemplateFields(&d.Spec.Template, templateOf(old, func(o *appsv1.Deployment) *corev1.PodTemplateSpec { return &o.Spec.Template }))
+	core.DropDisabledTemplateFields(&d.Spec.Template, deploymentTemplate(old))
 	if d.Annotations[appsv1.DeprecatedRollbackTo] == "" {
 		delete(d.Annotations, appsv1.DeprecatedRollbackTo)
 	}
@@ -98,18 +105,13 @@ func warnDeployment(d, old *appsv1.Deployment) []string {
 	} else if d.Generation == old.Generation {
 		return nil
 	}
-	template := templateOf(old, func(o *appsv1.Deployment) *corev1.PodTemplateSpec { return &o.Spec.Template })
-	return append(warnings, core.PodTemplateWarnings(field.NewPath("spec", "template"), &d.Spec.Template, template)...)
+	return append(warnings, core.PodTemplateWarnings(field.NewPath("spec", "template"), &d.Spec.Template, deploymentTemplate(old))...)
 }
 
 func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
 	s, path := &d.Spec, field.NewPath("spec")
-	var was *corev1.PodTemplateSpec
-	if old != nil {
-		was = &old.Spec.Template
-	}
 	errs := check.NonNegative(int64(count(s.Replicas)), path.Child("replicas"))
-	errs = append(errs, validateSelected(s.Selector, &s.Template, was, path)...)
+	errs = append(errs, validateSelected(s.Selector, &s.Template, deploymentTemplate(old), path)...)
 	errs = append(errs, validateStrategy(&s.Strategy, path.Child("strategy"))...)
 	errs = append(errs, check.NonNegative(int64(s.MinReadySeconds), path.Child("minReadySeconds"))...)
 	errs = append(errs, check.NonNegativePtr(s.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
@@ -139,13 +141,16 @@ func validateStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.Erro
 		return field.ErrorList{field.NotSupported(path, check.Internal(s),
 			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
 	}
-	unavailable, surge := s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge
-	errs := check.IntOrPercent(*unavailable, rolling.Child("maxUnavailable"))
-	errs = append(errs, check.IntOrPercent(*surge, rolling.Child("maxSurge"))...)
-	if amount(*unavailable) == 0 && amount(*surge) == 0 {
-		errs = append(errs, field.Invalid(rolling.Child("maxUnavailable"), *unavailable, "may not be 0 when `maxSurge` is 0"))
+	if s.RollingUpdate == nil {
+		return field.ErrorList{field.Required(rolling, "this should be defaulted and never be nil")}
 	}
-	return append(errs, check.AtMost100Percent(*unavailable, rolling.Child("maxUnavailable"))...)
+	unavailable, surge := step(s.RollingUpdate.MaxUnavailable), step(s.RollingUpdate.MaxSurge)
+	errs := check.IntOrPercent(unavailable, rolling.Child("maxUnavailable"))
+	errs = append(errs, check.IntOrPercent(surge, rolling.Child("maxSurge"))...)
+	if amount(unavailable) == 0 && amount(surge) == 0 {
+		errs = append(errs, field.Invalid(rolling.Child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0"))
+	}
+	return append(errs, check.AtMost100Percent(unavailable, rolling.Child("maxUnavailable"))...)
 }
 
 func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {

@@ -1,8 +1,6 @@
 package apps
 
 import (
-	"strconv"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,9 +37,6 @@ func ReplicaSets() *kind.Def {
 			kind.ImagesColumn(replicaSetContainers),
 			{Name: "Selector", Wide: true, Description: spec["selector"], Value: func(r *appsv1.ReplicaSet) any { return metav1.FormatLabelSelector(r.Spec.Selector) }},
 		},
-		Fields: map[string]func(*appsv1.ReplicaSet) string{
-			"status.replicas": func(r *appsv1.ReplicaSet) string { return strconv.Itoa(int(r.Status.Replicas)) },
-		},
 		Subs: []kind.Sub[appsv1.ReplicaSet]{
 			{Name: "status", Validate: validateReplicaSetStatus},
 			scale("replicasets", func(r *appsv1.ReplicaSet) scaled {
@@ -51,12 +46,19 @@ func ReplicaSets() *kind.Def {
 	})
 }
 
+func replicaSetTemplate(o *appsv1.ReplicaSet) *corev1.PodTemplateSpec {
+	if o == nil {
+		return nil
+	}
+	return &o.Spec.Template
+}
+
 func replicaSetContainers(r *appsv1.ReplicaSet) []corev1.Container {
 	return r.Spec.Template.Spec.Containers
 }
 
 func prepareReplicaSet(r, old *appsv1.ReplicaSet) {
-	core.DropDisabledTemplateFields(&r.Spec.Template, templateOf(old, func(o *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &o.Spec.Template }))
+	core.DropDisabledTemplateFields(&r.Spec.Template, replicaSetTemplate(old))
 }
 
 func warnReplicaSet(r, old *appsv1.ReplicaSet) []string {
@@ -66,19 +68,14 @@ func warnReplicaSet(r, old *appsv1.ReplicaSet) []string {
 	} else if r.Generation == old.Generation {
 		return nil
 	}
-	template := templateOf(old, func(o *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &o.Spec.Template })
-	return append(warnings, core.PodTemplateWarnings(field.NewPath("spec", "template"), &r.Spec.Template, template)...)
+	return append(warnings, core.PodTemplateWarnings(field.NewPath("spec", "template"), &r.Spec.Template, replicaSetTemplate(old))...)
 }
 
 func validateReplicaSet(r, old *appsv1.ReplicaSet) field.ErrorList {
 	s, path := &r.Spec, field.NewPath("spec")
-	var was *corev1.PodTemplateSpec
-	if old != nil {
-		was = &old.Spec.Template
-	}
 	errs := check.NonNegative(int64(count(s.Replicas)), path.Child("replicas"))
 	errs = append(errs, check.NonNegative(int64(s.MinReadySeconds), path.Child("minReadySeconds"))...)
-	errs = append(errs, validateSelected(s.Selector, &s.Template, was, path)...)
+	errs = append(errs, validateSelected(s.Selector, &s.Template, replicaSetTemplate(old), path)...)
 	if old != nil {
 		errs = append(errs, check.Immutable(s.Selector, old.Spec.Selector, path.Child("selector"))...)
 	}

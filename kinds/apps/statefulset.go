@@ -43,6 +43,13 @@ func StatefulSets() *kind.Def {
 	})
 }
 
+func statefulSetTemplate(o *appsv1.StatefulSet) *corev1.PodTemplateSpec {
+	if o == nil {
+		return nil
+	}
+	return &o.Spec.Template
+}
+
 func statefulSetContainers(s *appsv1.StatefulSet) []corev1.Container {
 	return s.Spec.Template.Spec.Containers
 }
@@ -80,5 +87,5 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 }
 
 func prepareStatefulSet(s, old *appsv1.StatefulSet) {
-	core.DropDisabledTemplateFields(&s.Spec.Template, templateOf(old, func(o *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &o.Spec.Template }))
+	core.DropDisabledTemplateFields(&s.Spec.Template, statefulSetTemplate(old))
 }

@@ -19,8 +19,7 @@ import (
 func warnStatefulSet(s, old *appsv1.StatefulSet) []string {
 	var warnings []string
 	if old == nil || s.Generation != old.Generation {
-		template := templateOf(old, func(o *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &o.Spec.Template })
-		warnings = core.PodTemplateWarnings(field.NewPath("spec", "template"), &s.Spec.Template, template)
+		warnings = core.PodTemplateWarnings(field.NewPath("spec", "template"), &s.Spec.Template, statefulSetTemplate(old))
 	}
 	for i := range s.Spec.VolumeClaimTemplates {
 		path := field.NewPath("spec", "volumeClaimTemplates").Index(i)

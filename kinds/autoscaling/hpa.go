@@ -16,17 +16,17 @@ func HorizontalPodAutoscalers() *kind.Def {
 		Status:     func(h *autoscalingv2.HorizontalPodAutoscaler) any { return &h.Status },
 		Generation: true,
 		Default:    defaultHPA,
-		// The annotations that carry v2 fields in v1 never stay on an object of v2.
-		Prepare:  func(h, _ *autoscalingv2.HorizontalPodAutoscaler) { h.Annotations = withoutCarriers(h.Annotations) },
-		Validate: validateHPA,
-		Columns:  columns(func(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler { return h }),
-		Subs:     []kind.Sub[autoscalingv2.HorizontalPodAutoscaler]{{Name: "status", Validate: validateHPAStatus}},
+		Validate:   validateHPA,
+		Columns:    columns(func(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler { return h }),
+		Subs:       []kind.Sub[autoscalingv2.HorizontalPodAutoscaler]{{Name: "status", Validate: validateHPAStatus}},
 	})
 }
 
 const defaultUtilization = 80
 
 func defaultHPA(h *autoscalingv2.HorizontalPodAutoscaler) {
+	// The annotations that carry v2 fields in v1 never stay on an object of v2.
+	h.Annotations = withoutCarriers(h.Annotations)
 	if h.Spec.MinReplicas == nil {
 		h.Spec.MinReplicas = new(int32(1))
 	}
