@@ -10,9 +10,9 @@ import (
 func (s *surroundings) mounts(c *corev1.Container, list *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	paths := map[string]bool{}
-	devices, devicePaths := map[string]bool{}, map[string]bool{}
+	devices := map[string]string{} // of several with one name, the last counts
 	for _, d := range c.VolumeDevices {
-		devices[d.Name], devicePaths[d.DevicePath] = true, true
+		devices[d.Name] = d.DevicePath
 	}
 	for i := range c.VolumeMounts {
 		m, at := &c.VolumeMounts[i], list.Index(i)
@@ -25,10 +25,10 @@ func (s *surroundings) mounts(c *corev1.Container, list *field.Path) field.Error
 			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
 		}
 		paths[m.MountPath] = true
-		if devices[m.Name] {
+		if _, also := devices[m.Name]; also {
 			errs = append(errs, field.Invalid(at.Child("name"), m.Name, "must not already exist in volumeDevices"))
 		}
-		if devicePaths[m.MountPath] {
+		if hasValue(devices, m.MountPath) {
 			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices"))
 		}
 		errs = append(errs, descendingPath(m.SubPath, list.Child("subPath"))...)
@@ -89,9 +89,9 @@ func (s *surroundings) bindOptions(m *corev1.VolumeMount, at *field.Path) field.
 func (s *surroundings) devices(c *corev1.Container, list *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names, paths := map[string]bool{}, map[string]bool{}
-	mounts, mountPaths := map[string]bool{}, map[string]bool{}
+	mounts := map[string]string{}
 	for _, m := range c.VolumeMounts {
-		mounts[m.Name], mountPaths[m.MountPath] = true, true
+		mounts[m.Name] = m.MountPath
 	}
 	for i, d := range c.VolumeDevices {
 		name, path := list.Index(i).Child("name"), list.Index(i).Child("devicePath")
@@ -113,10 +113,10 @@ func (s *surroundings) devices(c *corev1.Container, list *field.Path) field.Erro
 		} else {
 			paths[d.DevicePath] = true
 		}
-		if mounts[d.Name] {
+		if _, also := mounts[d.Name]; also {
 			errs = append(errs, field.Invalid(name, d.Name, "must not already exist in volumeMounts"))
 		}
-		if mountPaths[d.DevicePath] {
+		if hasValue(mounts, d.DevicePath) {
 			errs = append(errs, field.Invalid(path, d.DevicePath, "must not already exist as a path in volumeMounts"))
 		}
 		if d.Name != "" {
@@ -124,4 +124,13 @@ func (s *surroundings) devices(c *corev1.Container, list *field.Path) field.Erro
 		}
 	}
 	return errs
+}
+
+func hasValue(m map[string]string, value string) bool {
+	for _, v := range m {
+		if v == value {
+			return true
+		}
+	}
+	return false
 }

@@ -37,6 +37,7 @@ func allowances(s *corev1.PodSpec, meta *metav1.ObjectMeta) PodAllowances {
 		comparedTolerations: slices.ContainsFunc(s.Tolerations, func(t corev1.Toleration) bool {
 			return t.Operator == corev1.TolerationOpLt || t.Operator == corev1.TolerationOpGt
 		}),
+		indivisibleHugePages:     hasPartialPages(&corev1.ResourceRequirements{Limits: s.Overhead}),
 		userNamespaceHostNetwork: s.HostNetwork && s.HostUsers != nil && !*s.HostUsers,
 	}
 	a.allowAffinity(s)
@@ -54,7 +55,7 @@ func allowances(s *corev1.PodSpec, meta *metav1.ObjectMeta) PodAllowances {
 		a.nonLocalTokenPath = a.nonLocalTokenPath || hasNonLocalToken(v.Projected)
 	}
 	for list, c := range containersOf(s) {
-		a.indivisibleHugePages = a.indivisibleHugePages || list != "ephemeralContainers" && hasPartialPages(&c.Resources)
+		a.indivisibleHugePages = a.indivisibleHugePages || hasPartialPages(&c.Resources)
 		a.userNamespaceDevices = a.userNamespaceDevices || s.HostUsers != nil && !*s.HostUsers && len(c.VolumeDevices) > 0
 		a.sysAdminWithoutEscalation = a.sysAdminWithoutEscalation || hasSysAdmin(c.SecurityContext)
 		a.restartOfInitOnResize = a.restartOfInitOnResize || list == "initContainers" && !isSidecar(c) &&

@@ -24,9 +24,6 @@ func DefaultPodSpec(s *corev1.PodSpec) {
 	orElse(&s.SchedulerName, corev1.DefaultSchedulerName)
 	orNew(&s.SecurityContext, corev1.PodSecurityContext{})
 	orNew(&s.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
-	if s.HostNetwork {
-		defaultHostPorts(s)
-	}
 	for i := range s.Volumes {
 		defaultVolume(&s.Volumes[i])
 	}
@@ -49,6 +46,9 @@ func defaultPod(p *corev1.Pod) {
 		}
 	}
 	orNew(&s.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
+	if s.HostNetwork {
+		defaultHostPorts(s)
+	}
 	DefaultPodSpec(s)
 	defaultPodStatus(&p.Status)
 }

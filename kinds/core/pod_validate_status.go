@@ -3,7 +3,6 @@ package core
 import (
 	"fmt"
 	"math"
-	"net"
 	"slices"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"proa.dev/kinds/check"
 )
@@ -277,26 +277,17 @@ func validateHostIPs(p, old *corev1.Pod, at *field.Path) field.ErrorList {
 // validateIPs wants valid addresses, at most one of each family.
 func validateIPs(ips, was []string, all any, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	four, six, wrong := false, false, ""
 	for i, text := range ips {
 		errs = append(errs, check.IP(text, at.Index(i), was)...)
-		switch ip := net.ParseIP(text); {
-		case ip == nil && wrong == "":
-			wrong = text
-		case ip == nil:
-		case ip.To4() != nil:
-			four = true
-		default:
-			six = true
-		}
 	}
 	if len(ips) < 2 {
 		return errs
 	}
-	if wrong != "" {
-		errs = append(errs, field.InternalError(at, fmt.Errorf("failed to check for dual stack with error:invalid IP: %s", wrong)))
+	both, err := netutils.IsDualStackIPStrings(ips)
+	if err != nil {
+		errs = append(errs, field.InternalError(at, fmt.Errorf("failed to check for dual stack with error:%v", err)))
 	}
-	if wrong != "" || !four || !six || len(ips) > 2 {
+	if !both || len(ips) > 2 {
 		errs = append(errs, field.Invalid(at, all, "may specify no more than one IP for each IP family"))
 	}
 	return errs

@@ -94,20 +94,20 @@ func validateReplicationController(c, old *corev1.ReplicationController) field.E
 	if old != nil {
 		allow = AllowTemplate(old.Spec.Template)
 	}
-	errs := check.NonNegative(int64(c.Spec.MinReadySeconds), spec.Child("minReadySeconds"))
+	var errs field.ErrorList
 	selector := labels.Set(c.Spec.Selector).AsSelector()
 	if selector.Empty() {
 		errs = append(errs, field.Required(spec.Child("selector"), ""))
+	}
+	errs = append(errs, ValidateReplicaTemplate(c.Spec.Template, selector, spec.Child("template"), "ReplicationController", allow)...)
+	if old != nil {
+		errs = append(errs, validateNonConvertible(c, old)...)
 	}
 	if c.Spec.Replicas == nil {
 		errs = append(errs, field.Required(spec.Child("replicas"), ""))
 	}
 	errs = append(errs, check.NonNegativePtr(c.Spec.Replicas, spec.Child("replicas"))...)
-	errs = append(errs, ValidateReplicaTemplate(c.Spec.Template, selector, spec.Child("template"), "ReplicationController", allow)...)
-	if old != nil {
-		errs = append(errs, validateNonConvertible(c, old)...)
-	}
-	return errs
+	return append(errs, check.NonNegative(int64(c.Spec.MinReadySeconds), spec.Child("minReadySeconds"))...)
 }
 
 // validateNonConvertible keeps parts that an older version of the API could not express.
