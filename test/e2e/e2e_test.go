@@ -1,0 +1,124 @@
+// Package e2e drives the built proa with real kubectls: what a user types, and what a user sees.
+//
+// A script in testdata/ is a list of commands with what they must print, and the files they use (script_test.go has the
+// words). Scripts in testdata/kubectl work in a namespace of their own of one cluster that all share, once with the kubectl
+// of the API that proa serves and once with one several minors older. Scripts in testdata/cluster start and stop clusters.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"proa.dev/test/upstream"
+)
+
+// programs are the binaries under test, by name: proa, kubectl, kubectl-old.
+type programs map[string]string
+
+// build finds or makes the programs. PROA_BIN names a proa that is built already. Without the kubectls there is nothing to
+// test with: that skips on a machine without the modules, and fails where CI is set.
+func build(t *testing.T) programs {
+	t.Helper()
+	bins, err := upstream.Build(t.Context(), "kubectl", "kubectl-old")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("kubectl cannot be built: %v", err)
+		}
+		t.Skipf("kubectl cannot be built here (it is made from modules of the Go proxy): %v", err)
+	}
+	bins["proa"] = os.Getenv("PROA_BIN")
+	if bins["proa"] != "" {
+		return bins
+	}
+	root, err := upstream.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bins["proa"] = filepath.Join(t.TempDir(), "proa")
+	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", bins["proa"], "./cmd/proa")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build proa: %v\n%s", err, out)
+	}
+	return bins
+}
+
+// start runs a cluster for the time of the test and returns its admin kubeconfig.
+func start(t *testing.T, bins programs) string {
+	t.Helper()
+	s, err := upstream.StartProa(context.WithoutCancel(t.Context()), bins["proa"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s.Kubeconfig
+}
+
+func TestKubectl(t *testing.T) {
+	bins := build(t)
+	kubeconfig := start(t, bins)
+	for _, kubectl := range []string{"kubectl", "kubectl-old"} {
+		for _, path := range scripts(t, "testdata/kubectl") {
+			name := strings.TrimSuffix(filepath.Base(path), ".txt")
+			t.Run(kubectl+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				ns := strings.ReplaceAll(fmt.Sprintf("%s-%s", name, kubectl), "_", "-")
+				s := newScript(t, path, programs{"proa": bins["proa"], "kubectl": bins[kubectl]})
+				s.setenv("KUBECTL", bins[kubectl])
+				s.setenv("KUBECONFIG", copyFile(t, kubeconfig, filepath.Join(s.work, "kubeconfig")))
+				s.setenv("NS", ns)
+				s.flags[kubectl] = true
+				s.must("kubectl", "create", "namespace", ns)
+				s.must("kubectl", "config", "set-context", "--current", "--namespace="+ns)
+				s.run()
+			})
+		}
+	}
+}
+
+func TestCluster(t *testing.T) {
+	bins := build(t)
+	for _, path := range scripts(t, "testdata/cluster") {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			s := newScript(t, path, bins)
+			ports := freePorts(t, 2)
+			s.setenv("PORT1", ports[0])
+			s.setenv("PORT2", ports[1])
+			s.setenv("KUBECONFIG", filepath.Join(s.work, "kubeconfig"))
+			t.Cleanup(func() {
+				for _, dir := range []string{"a", "b"} {
+					_ = s.command(context.Background(), "proa", "down", "--data-dir", filepath.Join(s.work, dir)).Run()
+				}
+			})
+			s.run()
+		})
+	}
+}
+
+func scripts(t *testing.T, dir string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no scripts in %s: %v", dir, err)
+	}
+	return paths
+}
+
+func copyFile(t *testing.T, from, to string) string {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
