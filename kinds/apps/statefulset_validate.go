@@ -51,9 +51,18 @@ func validateStatefulSet(s, old *appsv1.StatefulSet) field.ErrorList {
 	rules.skipTemplate = len(rules.validate(&old.Spec, nil)) > 0
 	errs := rules.validate(&s.Spec, path)
 	errs = append(errs, check.Immutable(s.Spec.Selector, old.Spec.Selector, path.Child("selector"))...)
-	errs = append(errs, check.Immutable(s.Spec.VolumeClaimTemplates, old.Spec.VolumeClaimTemplates, path.Child("volumeClaimTemplates"))...)
+	errs = append(errs, check.Same(untyped(s.Spec.VolumeClaimTemplates), untyped(old.Spec.VolumeClaimTemplates), path.Child("volumeClaimTemplates"))...)
 	errs = append(errs, check.Immutable(s.Spec.ServiceName, old.Spec.ServiceName, path.Child("serviceName"))...)
 	return append(errs, check.Immutable(s.Spec.PodManagementPolicy, old.Spec.PodManagementPolicy, path.Child("podManagementPolicy"))...)
+}
+
+// untyped are claims without the kind that is only shown to clients.
+func untyped(claims []corev1.PersistentVolumeClaim) []corev1.PersistentVolumeClaim {
+	claims = slices.Clone(claims)
+	for i := range claims {
+		claims[i].TypeMeta = metav1.TypeMeta{}
+	}
+	return claims
 }
 
 func (r statefulRules) validate(s *appsv1.StatefulSetSpec, path *field.Path) field.ErrorList {

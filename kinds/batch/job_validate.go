@@ -187,25 +187,18 @@ func validateJobChange(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	errs := validateCompletionsChange(s, was, path)
 	errs = append(errs, check.Immutable(s.Selector, was.Selector, path.Child("selector"))...)
 	errs = append(errs, validateTemplateChange(j, old, path.Child("template"))...)
-	errs = append(errs, fixed(s.CompletionMode, was.CompletionMode, path.Child("completionMode"))...)
-	errs = append(errs, fixed(s.PodFailurePolicy, was.PodFailurePolicy, path.Child("podFailurePolicy"))...)
-	errs = append(errs, fixed(s.BackoffLimitPerIndex, was.BackoffLimitPerIndex, path.Child("backoffLimitPerIndex"))...)
-	errs = append(errs, fixed(s.ManagedBy, was.ManagedBy, path.Child("managedBy"))...)
-	return append(errs, fixed(s.SuccessPolicy, was.SuccessPolicy, path.Child("successPolicy"))...)
-}
-
-func fixed(value, old any, path *field.Path) field.ErrorList {
-	if equality.Semantic.DeepEqual(old, value) {
-		return nil
-	}
-	return check.Immutable(check.Internal(value), nil, path)
+	errs = append(errs, check.Same(s.CompletionMode, was.CompletionMode, path.Child("completionMode"))...)
+	errs = append(errs, check.Same(s.PodFailurePolicy, was.PodFailurePolicy, path.Child("podFailurePolicy"))...)
+	errs = append(errs, check.Same(s.BackoffLimitPerIndex, was.BackoffLimitPerIndex, path.Child("backoffLimitPerIndex"))...)
+	errs = append(errs, check.Same(s.ManagedBy, was.ManagedBy, path.Child("managedBy"))...)
+	return append(errs, check.Same(s.SuccessPolicy, was.SuccessPolicy, path.Child("successPolicy"))...)
 }
 
 func validateCompletionsChange(s, was *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	path := spec.Child("completions")
 	switch {
 	case !isIndexed(s):
-		return fixed(s.Completions, was.Completions, path)
+		return check.Same(s.Completions, was.Completions, path)
 	case equality.Semantic.DeepEqual(s.Completions, was.Completions) || s.Completions == nil || *s.Completions == or(s.Parallelism, 0):
 		return nil
 	}
@@ -219,7 +212,7 @@ func validateTemplateChange(j, old *batchv1.Job, path *field.Path) field.ErrorLi
 	idle := or(old.Spec.Suspend, false) && old.Status.Active == 0 &&
 		(old.Status.StartTime == nil || anyCondition(&old.Status, batchv1.JobSuspended, corev1.ConditionTrue))
 	if !idle {
-		return fixed(now, was, path)
+		return check.Same(now, was, path)
 	}
 	switch a, b := now.Spec.Affinity, was.Spec.Affinity; {
 	case a == nil && b != nil:
@@ -236,7 +229,7 @@ func validateTemplateChange(j, old *batchv1.Job, path *field.Path) field.ErrorLi
 	was.Spec.SchedulingGates = now.Spec.SchedulingGates
 	allowResources(now.Spec.Containers, was.Spec.Containers)
 	allowResources(now.Spec.InitContainers, was.Spec.InitContainers)
-	return fixed(now.Spec, was.Spec, field.NewPath("spec", "template.spec"))
+	return check.Same(now.Spec, was.Spec, field.NewPath("spec", "template.spec"))
 }
 
 func allowResources(now, was []corev1.Container) {

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/kinds/kind"
@@ -121,9 +122,18 @@ func Answer(t *testing.T, defs []*kind.Def, c *Case) string {
 	if c.Stored != "" {
 		d, old = decode(t, defs, c.Stored)
 		begin(old)
+		status := old.DeepCopyObject().(kind.Object)
 		prepare(d, &old, nil)
 		if errs := d.Storage().Validate(old, nil); len(errs) > 0 {
 			t.Fatalf("stored object: %v", errs.ToAggregate())
+		}
+		if hasStatus(c.Stored) {
+			carry(status, old)
+			if d.ToHub != nil {
+				status = d.ToHub(status)
+			}
+			d.Storage().Sub("status").Prepare(status, old)
+			old = status
 		}
 	}
 	if c.Verb == "table" {
@@ -166,6 +176,9 @@ func rules(d *kind.Def, o, old kind.Object) field.ErrorList {
 	}
 	return d.Validate(d.FromHub(o), old)
 }
+
+// hasStatus says that a stored object is stored with a status, which takes a second request.
+func hasStatus(text string) bool { return strings.Contains("\n"+text, "\nstatus:") }
 
 func decode(t *testing.T, defs []*kind.Def, text string) (*kind.Def, kind.Object) {
 	t.Helper()
@@ -213,6 +226,9 @@ func prepare(d *kind.Def, o *kind.Object, old kind.Object) {
 		old = old.DeepCopyObject().(kind.Object)
 	}
 	d.Storage().Prepare(*o, old)
+	if f := d.Storage().PrepareFor; f != nil {
+		f(&user.DefaultInfo{Name: "admin", UID: "u1", Groups: []string{"system:masters", "system:authenticated"}}, *o, old)
+	}
 }
 
 func result(d *kind.Def, o, old kind.Object, errs field.ErrorList) string {

@@ -101,6 +101,11 @@ func (o oracle) answer(t *testing.T, defs []*kind.Def, c *Case) string {
 	if created.status >= 300 {
 		t.Fatalf("%s: stored object: %s", c.Title, created.body)
 	}
+	if hasStatus(c.Stored) {
+		if created = o.do(t, "PUT", path+"/status", first, plain); created.status >= 300 {
+			t.Fatalf("%s: stored status: %s", c.Title, created.body)
+		}
+	}
 	var meta struct{ Metadata metav1.ObjectMeta }
 	if err := json.Unmarshal(created.body, &meta); err != nil {
 		t.Fatal(err)
