@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strings"
-
-	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 const refPrefixV2 = "#/definitions/"
@@ -116,10 +114,8 @@ func (s *swagger) parameters(params []param) ([]object, error) {
 			out = append(out, full)
 			continue
 		}
-		ref, err := s.reference(full, spec.Parameter{
-			ParamProps:        spec.ParamProps{Name: p.name, In: p.in, Description: p.description, Required: p.in == "path"},
-			SimpleSchema:      spec.SimpleSchema{Type: p.typ},
-			CommonValidations: spec.CommonValidations{UniqueItems: true},
+		ref, err := s.reference(full, canonical{
+			UniqueItems: true, Type: p.typ, Description: p.description, Name: p.name, In: p.in, Required: p.in == "path",
 		})
 		if err != nil {
 			return nil, err
@@ -138,13 +134,22 @@ func (s *swagger) body(r route) (object, error) {
 	if !strings.HasPrefix(r.body, "io.k8s.apimachinery") {
 		return full, nil
 	}
-	return s.reference(full, spec.Parameter{ParamProps: spec.ParamProps{
-		Name: "body", In: "body", Required: r.bodyRequired, Schema: spec.RefSchema(refPrefixV2 + r.body),
-	}})
+	return s.reference(full, canonical{Name: "body", In: "body", Required: r.bodyRequired, Schema: full["schema"]})
+}
+
+// canonical is a parameter with its fields in the order in which it is hashed.
+type canonical struct {
+	UniqueItems bool   `json:"uniqueItems,omitempty"`
+	Type        string `json:"type,omitempty"`
+	Description string `json:"description,omitempty"`
+	Name        string `json:"name,omitempty"`
+	In          string `json:"in,omitempty"`
+	Required    bool   `json:"required,omitempty"`
+	Schema      any    `json:"schema,omitempty"`
 }
 
 // reference files a parameter under its name and the hash of its canonical form, and refers to it.
-func (s *swagger) reference(full object, p spec.Parameter) (object, error) {
+func (s *swagger) reference(full object, p canonical) (object, error) {
 	raw, err := json.Marshal(p)
 	if err != nil {
 		return nil, fmt.Errorf("openapi: encode parameter %s: %w", p.Name, err)
