@@ -12,7 +12,9 @@ import (
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -35,7 +37,10 @@ const (
 func validatePodRequest(r, old *podRequest) field.ErrorList {
 	spec, s := field.NewPath("spec"), &r.Spec
 	if old != nil {
-		return check.Same(r.Spec, old.Spec, spec)
+		if equality.Semantic.DeepEqual(r.Spec, old.Spec) {
+			return nil
+		}
+		return field.ErrorList{field.Invalid(spec, shownSpec(s), apivalidation.FieldImmutableErrorMsg)}
 	}
 	errs := core.ValidateSignerName(s.SignerName, spec.Child("signerName"))
 	errs = append(errs, validateAnnotations(s.UnverifiedUserAnnotations, spec.Child("unverifiedUserAnnotations"))...)
@@ -69,6 +74,25 @@ func validatePodRequest(r, old *podRequest) field.ErrorList {
 		return append(errs, field.Invalid(spec, field.OmitValueType{}, "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set"))
 	}
 	return append(errs, validateStub(s.StubPKCS10Request, spec.Child("stubPKCS10Request"))...)
+}
+
+// shownSpec is the spec as errors show it: with the fields of an older version in between.
+func shownSpec(s *certificatesv1.PodCertificateRequestSpec) any {
+	return struct {
+		SignerName, PodName              string
+		PodUID                           types.UID
+		ServiceAccountName               string
+		ServiceAccountUID                types.UID
+		NodeName                         types.NodeName
+		NodeUID                          types.UID
+		MaxExpirationSeconds             *int32
+		PKIXPublicKey, ProofOfPossession []byte
+		StubPKCS10Request                []byte
+		UnverifiedUserAnnotations        map[string]string
+	}{
+		s.SignerName, s.PodName, s.PodUID, s.ServiceAccountName, s.ServiceAccountUID, s.NodeName, s.NodeUID,
+		s.MaxExpirationSeconds, nil, nil, s.StubPKCS10Request, s.UnverifiedUserAnnotations,
+	}
 }
 
 func validateAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
