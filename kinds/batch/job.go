@@ -113,9 +113,6 @@ func defaultJob(j *batchv1.Job) {
 		fill(&s.BackoffLimit, math.MaxInt32)
 	}
 	fill(&s.BackoffLimit, 6)
-	if len(j.Labels) == 0 && s.Template.Labels != nil {
-		j.Labels = s.Template.Labels
-	}
 	fill(&s.CompletionMode, batchv1.NonIndexedCompletion)
 	fill(&s.Suspend, false)
 	if s.PodFailurePolicy != nil {
@@ -123,6 +120,10 @@ func defaultJob(j *batchv1.Job) {
 	}
 	fill(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
 	fill(&s.ManualSelector, false)
+	// A new job takes its labels later, with those that will be generated.
+	if _, generated := s.Template.Labels[batchv1.ControllerUidLabel]; generated || *s.ManualSelector {
+		takeLabels(j, nil)
+	}
 }
 
 // defaultJobTemplate is the part of defaulting that the template of a cron job shares with a job.
