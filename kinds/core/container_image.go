@@ -29,8 +29,18 @@ var imageGrammar = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^((?:` + host + `/)?` + part + `(?:/` + part + `)*)(?::(` + tag + `))?(?:@(` + digest + `))?$`)
 })
 
-// digestSizes are the known digest algorithms with the length of their hexadecimal form.
-var digestSizes = map[string]int{"sha256": 64, "sha384": 96, "sha512": 128}
+// digestSize is the length of the hexadecimal form of a digest, 0 when the algorithm is not known.
+func digestSize(algorithm string) int {
+	switch algorithm {
+	case "sha256":
+		return 64
+	case "sha384":
+		return 96
+	case "sha512":
+		return 128
+	}
+	return 0
+}
 
 // imageTag is the tag of an image reference, "latest" when it has neither tag nor digest, and empty when
 // it is no valid reference.
@@ -50,7 +60,7 @@ func imageTag(image string) string {
 	tag, digest := m[2], m[3]
 	if digest != "" {
 		algorithm, hex, _ := strings.Cut(digest, ":")
-		if digestSizes[algorithm] != len(hex) || strings.ToLower(hex) != hex {
+		if digestSize(algorithm) != len(hex) || strings.ToLower(hex) != hex {
 			return ""
 		}
 		return tag

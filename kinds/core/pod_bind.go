@@ -30,6 +30,9 @@ func Bindings() *kind.Def {
 			call.Name = call.Body.GetName()
 			return bindPod(ctx, d, call, nil)
 		},
+		Answer: func(context.Context, kind.Door, *corev1.Binding) error {
+			return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: "bindings"}, "create")
+		},
 	})
 }
 

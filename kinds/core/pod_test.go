@@ -2,7 +2,9 @@ package core
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -97,6 +99,58 @@ func FuzzImageTag(f *testing.F) {
 	f.Fuzz(func(t *testing.T, image string) {
 		if tag := imageTag(image); tag != "" && tag != "latest" && !strings.Contains(image, ":"+tag) {
 			t.Errorf("tag of %q is %q", image, tag)
+		}
+	})
+}
+
+// FuzzPod looks for pods that break the server: whatever a client sends, as a first or a second version, may be
+// refused but must be answered.
+func FuzzPod(f *testing.F) {
+	files, err := filepath.Glob("testdata/pods/*.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, c := range kindtest.Parse(string(text)) {
+			is, err := yaml.YAMLToJSON([]byte(c.Object))
+			if err != nil {
+				f.Fatal(err)
+			}
+			was, err := yaml.YAMLToJSON([]byte(c.Stored))
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(is, was)
+		}
+	}
+	def := Pods()
+	f.Fuzz(func(t *testing.T, is, was []byte) {
+		var p, old corev1.Pod
+		if json.Unmarshal(is, &p) != nil || json.Unmarshal(was, &old) != nil {
+			return
+		}
+		def.Default(&p)
+		def.Default(&old)
+		created := p.DeepCopy()
+		def.Prepare(created, nil)
+		if len(def.Validate(created, nil)) == 0 {
+			def.Warn(created, nil)
+		}
+		def.Row(&p)
+		def.Prepare(&old, nil)
+		changed := p.DeepCopy()
+		def.Prepare(changed, old.DeepCopy())
+		def.Validate(changed, &old)
+		for _, sub := range def.Subs {
+			if sub.Do == nil && sub.Connect == nil {
+				changed := p.DeepCopy()
+				sub.Prepare(changed, old.DeepCopy())
+				sub.Validate(changed, &old)
+			}
 		}
 	})
 }
