@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // difference is one place where two answers are not the same.
@@ -65,6 +66,15 @@ func compareMaps(field string, a, b map[string]any) []difference {
 }
 
 func compareLists(field string, a, b []any) []difference {
+	if x, keysA := byName(a); x != nil || len(a) == 0 {
+		if y, keysB := byName(b); y != nil || len(b) == 0 {
+			out := compareMaps(field, x, y)
+			if len(out) == 0 && !slices.Equal(keysA, keysB) {
+				out = append(out, difference{field + " (order)", shorten(strings.Join(keysA, ", ")), shorten(strings.Join(keysB, ", "))})
+			}
+			return out
+		}
+	}
 	var out []difference
 	for i := range max(len(a), len(b)) {
 		path := field + "[" + strconv.Itoa(i) + "]"
@@ -76,6 +86,90 @@ func compareLists(field string, a, b []any) []difference {
 		default:
 			out = append(out, compare(path, a[i], b[i])...)
 		}
+	}
+	return out
+}
+
+// byName turns a list whose items all have a name of their own into a map, so
+// that one item more does not make all that follow differ.
+func byName(list []any) (map[string]any, []string) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	out := make(map[string]any, len(list))
+	var keys []string
+	for _, v := range list {
+		key := nameOf(v)
+		if _, taken := out[key]; key == "" || taken {
+			return nil, nil
+		}
+		out[key] = v
+		keys = append(keys, key)
+	}
+	return out, keys
+}
+
+func nameOf(v any) string {
+	m, _ := v.(map[string]any)
+	if meta, ok := m["metadata"].(map[string]any); ok && text(meta, "name") != "" {
+		return text(meta, "namespace") + "/" + text(meta, "name")
+	}
+	for _, key := range []string{"name", "resource", "subresource", "groupVersion", "version", "type"} {
+		if s := text(m, key); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// compareStatuses compares two refusals by their causes, so that a report
+// names the cause that is missing instead of two long messages.
+func compareStatuses(a, b map[string]any) []difference {
+	causesA, causesB := causes(a), causes(b)
+	var out []difference
+	for field, x := range causesA {
+		y := causesB[field]
+		onlyA, onlyB := without(x, y), without(y, x)
+		if len(onlyA)+len(onlyB) > 0 {
+			out = append(out, difference{"cause " + field, shorten(or(strings.Join(onlyA, "; "), absent)), shorten(or(strings.Join(onlyB, "; "), absent))})
+		}
+	}
+	for field, y := range causesB {
+		if _, ok := causesA[field]; !ok {
+			out = append(out, difference{"cause " + field, absent, shorten(strings.Join(y, "; "))})
+		}
+	}
+	slices.SortFunc(out, func(x, y difference) int { return strings.Compare(x.Field, y.Field) })
+	for _, d := range compareMaps("body", a, b) {
+		isCause := strings.HasPrefix(d.Field, "body.details.causes")
+		if len(out) > 0 && (isCause || d.Field == "body.message") {
+			continue
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+func causes(status map[string]any) map[string][]string {
+	details, _ := status["details"].(map[string]any)
+	out := map[string][]string{}
+	for _, c := range list(details, "causes") {
+		field := text(c, "field")
+		out[field] = append(out[field], text(c, "reason")+": "+text(c, "message"))
+	}
+	return out
+}
+
+// without lists the words of a that b lacks, counted.
+func without(a, b []string) []string {
+	rest := slices.Clone(b)
+	var out []string
+	for _, s := range a {
+		if i := slices.Index(rest, s); i >= 0 {
+			rest = slices.Delete(rest, i, i+1)
+			continue
+		}
+		out = append(out, s)
 	}
 	return out
 }

@@ -196,16 +196,35 @@ func (e *engine) step(ctx context.Context, r *caseResult, s step, sa, sb *state)
 // compareAnswers masks and compares two answers. When only the order of causes
 // differs the class says so.
 func compareAnswers(a, b *masker, x, y *answer) (string, []difference) {
+	if x.Code != y.Code {
+		// The bodies of different answers have nothing in common.
+		return "value", []difference{{"code", brieflyAnswered(a, x), brieflyAnswered(b, y)}}
+	}
 	var out []difference
-	out = append(out, compare("code", x.Code, y.Code)...)
 	out = append(out, compare("contentType", x.ContentType, y.ContentType)...)
 	out = append(out, compare("warnings", anys(x.Warnings), anys(y.Warnings))...)
 	bodyA, bodyB := a.value(x.Body), b.value(y.Body)
-	body := compare("body", bodyA, bodyB)
+	statusA, okA := bodyA.(map[string]any)
+	statusB, okB := bodyB.(map[string]any)
+	var body []difference
+	if okA && okB && statusA["kind"] == "Status" && statusB["kind"] == "Status" {
+		body = compareStatuses(statusA, statusB)
+	} else {
+		body = compare("body", bodyA, bodyB)
+	}
 	if len(out) == 0 && len(body) > 0 && len(compare("", unordered(bodyA), unordered(bodyB))) == 0 {
 		return "order", body
 	}
 	return "value", append(out, body...)
+}
+
+// brieflyAnswered is the code of an answer with the message of a refusal.
+func brieflyAnswered(m *masker, x *answer) string {
+	body, _ := m.value(x.Body).(map[string]any)
+	if s := text(body, "message"); s != "" {
+		return shorten(fmt.Sprintf("%d %s", x.Code, s))
+	}
+	return fmt.Sprintf("%d %s", x.Code, text(body, "kind"))
 }
 
 func anys(list []string) any {

@@ -180,9 +180,13 @@ func groupKey(f finding) string {
 		step = "field probe"
 	}
 	upstream, proa := neutral(f.Upstream), neutral(f.Proa)
-	if strings.HasPrefix(field, "body.details.causes") {
-		// The whole of one cause is in the message too.
-		return strings.Join([]string{step, "causes", head(upstream, 80), head(proa, 80)}, " | ")
+	if strings.HasPrefix(field, "cause ") {
+		step = "refusal"
+	}
+	if field == "code" {
+		// Quoted values are the case's own.
+		quoted := regexp.MustCompile(`"[^"]*"`)
+		upstream, proa = quoted.ReplaceAllString(upstream, `""`), quoted.ReplaceAllString(proa, `""`)
 	}
 	return strings.Join([]string{step, field, head(upstream, 160), head(proa, 160)}, " | ")
 }
