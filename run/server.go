@@ -22,6 +22,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/control/clusterrole"
 	"proa.dev/control/namespace"
 	"proa.dev/control/rootca"
 	"proa.dev/control/serviceaccount"
@@ -121,15 +122,17 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.rbac = server.NewRBACView(s.state)
-	chain := authz.New(authz.NewNode(server.NodeView{State: s.state}, policy.NodeRules()), authz.NewRBAC(s.rbac))
+	rules := authz.NewRBAC(s.rbac)
+	chain := authz.New(authz.NewNode(server.NodeView{State: s.state}, policy.NodeRules()), rules)
 	auth, err := s.authenticator()
 	if err != nil {
 		return err
 	}
+	versions := server.NewVersions(scheme, s.defs)
 	s.front = server.New(server.Config{
 		State: s.state, Authn: auth, Authz: chain, Log: s.log, Recorder: hop.NewRecorder(4096),
-		Owner:   fields.New(scheme, nil, nil),
-		Check:   []server.Plugin{server.NamespaceLifecycle()},
+		Owner:   fields.New(scheme, versions, versions),
+		Check:   []server.Plugin{server.NamespaceLifecycle(), server.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: chain})},
 		Address: s.advertise().String(), Paths: s.endpoints(auth),
 	})
 	s.http = &http.Server{
@@ -214,6 +217,7 @@ func (s *Server) controllers() []control.Controller {
 	return []control.Controller{
 		serviceaccount.Controller(),
 		rootca.Controller(string(s.pki.CA().PEM)),
+		clusterrole.Controller(authz.Aggregate),
 		namespace.Controller(namespaced, s.controller("namespace-controller").View),
 	}
 }

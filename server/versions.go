@@ -1,0 +1,98 @@
+package server
+
+import (
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
+)
+
+// Versions converts between the served versions of a kind and fills in defaults, for those who work on objects without
+// knowing descriptors: the keeper of field owners.
+type Versions struct {
+	scheme *runtime.Scheme
+	byKind map[schema.GroupVersionKind]*kind.Def
+}
+
+// NewVersions makes a convertor of the descriptors.
+func NewVersions(scheme *runtime.Scheme, defs []*kind.Def) *Versions {
+	v := &Versions{scheme: scheme, byKind: map[schema.GroupVersionKind]*kind.Def{}}
+	for _, d := range defs {
+		v.byKind[d.GroupVersionKind] = d
+	}
+	return v
+}
+
+func (v *Versions) def(o runtime.Object) (*kind.Def, kind.Object) {
+	obj, ok := o.(kind.Object)
+	if !ok {
+		return nil, nil
+	}
+	gvks, _, err := v.scheme.ObjectKinds(o)
+	if err != nil {
+		return nil, nil
+	}
+	return v.byKind[gvks[0]], obj
+}
+
+// Default fills in what the client left out.
+func (v *Versions) Default(o runtime.Object) {
+	if d, obj := v.def(o); d != nil {
+		d.Default(obj)
+	}
+}
+
+// ConvertToVersion returns an object in another version of its kind, or itself when it has that version.
+func (v *Versions) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+	if u, ok := in.(runtime.Unstructured); ok {
+		typed, err := v.scheme.ConvertToVersion(u, u.GetObjectKind().GroupVersionKind().GroupVersion())
+		if err != nil {
+			return nil, err
+		}
+		in = typed
+	}
+	d, obj := v.def(in)
+	if d == nil {
+		return v.scheme.ConvertToVersion(in, target)
+	}
+	for gvk, to := range v.byKind {
+		if gvk.Kind != d.Kind || to.Storage() != d.Storage() {
+			continue
+		}
+		if got, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{gvk}); !ok || got != gvk {
+			continue
+		}
+		if to == d {
+			return in, nil
+		}
+		return fromHub(to, toHub(d, obj)), nil
+	}
+	return nil, fmt.Errorf("%s cannot be converted to %s", d.GroupVersionKind, target)
+}
+
+// Convert fills out with in, in the version of out.
+func (v *Versions) Convert(in, out, _ any) error {
+	from, ok := in.(runtime.Object)
+	to, ok2 := out.(kind.Object)
+	if !ok || !ok2 {
+		return fmt.Errorf("cannot convert %T to %T", in, out)
+	}
+	d, _ := v.def(to)
+	if d == nil {
+		return v.scheme.Convert(in, out, nil)
+	}
+	got, err := v.ConvertToVersion(from, d.GroupVersion())
+	if err != nil {
+		return err
+	}
+	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(got).Elem())
+	return nil
+}
+
+// ConvertFieldLabel is not needed by anyone: selectors are checked by descriptors.
+func (v *Versions) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}
