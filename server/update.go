@@ -117,12 +117,29 @@ func (s *Server) updateOnce(ctx context.Context, r *Request, cur *watch.Entry, n
 	if err := s.precondition(r, obj, old); err != nil {
 		return nil, 0, err
 	}
-	obj.SetResourceVersion(old.GetResourceVersion())
+	keepIdentity(obj, old)
 	if r.Patch != types.ApplyPatchType {
 		obj = s.own(r, old, obj)
 	}
 	r.Clock.Done(hop.Schema)
 	return s.write(ctx, r, obj, old, cur.Rev)
+}
+
+// keepIdentity gives an object what a client may leave out of an update and cannot change by it.
+func keepIdentity(obj, old kind.Object) {
+	obj.SetResourceVersion(old.GetResourceVersion())
+	if obj.GetUID() == "" {
+		obj.SetUID(old.GetUID())
+	}
+	if at := obj.GetCreationTimestamp(); at.IsZero() {
+		obj.SetCreationTimestamp(old.GetCreationTimestamp())
+	}
+	if old.GetDeletionTimestamp() != nil {
+		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	}
+	if old.GetDeletionGracePeriodSeconds() != nil && obj.GetDeletionGracePeriodSeconds() == nil {
+		obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	}
 }
 
 // precondition compares what the client knows of the object with what is stored.
