@@ -1,0 +1,187 @@
+package proa
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// source is one parsed Go file.
+type source struct {
+	name   string // from the root
+	folder string
+	test   bool
+	set    *token.FileSet
+	ast    *ast.File
+}
+
+var parsed = sync.OnceValues(parseAll)
+
+// sources are the Go files of this module, except generated ones.
+func sources(t *testing.T) []*source {
+	t.Helper()
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func parseAll() (out []*source, err error) {
+	set := token.NewFileSet()
+	err = filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			// Folders with a go.mod are other modules, with rules of their own.
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != "." && (err == nil || d.Name() == "testdata" || d.Name()[0] == '.' || name == "bin") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		file, err := parser.ParseFile(set, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		if ast.IsGenerated(file) {
+			return nil
+		}
+		name = filepath.ToSlash(name)
+		out = append(out, &source{name: name, folder: path.Dir(name), test: strings.HasSuffix(name, "_test.go"), set: set, ast: file})
+		return nil
+	})
+	return out, err
+}
+
+func (f *source) imports() (out []string) {
+	for _, i := range f.ast.Imports {
+		p, _ := strconv.Unquote(i.Path.Value)
+		out = append(out, p)
+	}
+	return out
+}
+
+func (f *source) at(n ast.Node) string { return f.set.Position(n.Pos()).String() }
+
+func (f *source) lines() int { return f.set.File(f.ast.Pos()).LineCount() }
+
+// The budgets. Much less is wanted: 400 lines a file, 60 a function.
+const (
+	maxFile     = 800
+	maxFunction = 100
+)
+
+// overBudget are the files and functions known to be too long, with their length. The numbers may only get smaller, and a
+// line goes when its file or function is within the budget.
+var overBudget = map[string]int{}
+
+func TestBudgets(t *testing.T) {
+	found := map[string]bool{}
+	check := func(name string, lines, budget int) {
+		known, listed := overBudget[name]
+		found[name] = found[name] || listed && lines > budget
+		switch {
+		case lines > max(budget, known):
+			t.Errorf("%s has %d lines, more than %d; one idea a file, one thought a function", name, lines, max(budget, known))
+		case listed && lines > budget && lines < known:
+			t.Errorf("%s has got down to %d lines; lower its number in overBudget", name, lines)
+		}
+	}
+	for _, f := range sources(t) {
+		check(f.name, f.lines(), maxFile)
+		if f.test {
+			continue // a test reads like a list
+		}
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
+				check(fmt.Sprintf("%s: %s", f.name, fn.Name.Name), f.length(fn), maxFunction)
+			}
+		}
+	}
+	for name := range overBudget {
+		if !found[name] {
+			t.Errorf("%s is within its budget; take it out of overBudget", name)
+		}
+	}
+}
+
+// length counts the lines of a function without those of its tables, which are data.
+func (f *source) length(fn *ast.FuncDecl) int {
+	line := func(p token.Pos) int { return f.set.Position(p).Line }
+	n := line(fn.End()) - line(fn.Pos()) + 1
+	ast.Inspect(fn.Body, func(node ast.Node) bool {
+		lit, ok := node.(*ast.CompositeLit)
+		if ok {
+			n -= line(lit.Rbrace) - line(lit.Lbrace)
+		}
+		return !ok
+	})
+	return n
+}
+
+// TestDependencies keeps the list of direct dependencies, with a reason each, complete.
+func TestDependencies(t *testing.T) {
+	const list = "docs/adr/0008-dependencies.md"
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var direct []string
+	for line := range strings.Lines(string(mod)) {
+		fields := strings.Fields(strings.TrimPrefix(line, "require "))
+		if len(fields) == 2 && strings.HasPrefix(fields[1], "v") {
+			direct = append(direct, fields[0])
+			if !strings.Contains(string(reasons), "`"+fields[0]+"`") {
+				t.Errorf("go.mod requires %s, but %s does not say why", fields[0], list)
+			}
+		}
+	}
+	for line := range strings.Lines(string(reasons)) {
+		row := strings.SplitN(line, "`", 3)
+		if strings.HasPrefix(line, "| `") && !slices.Contains(direct, row[1]) {
+			t.Errorf("%s gives a reason for %s, which go.mod does not require directly", list, row[1])
+		}
+	}
+}
+
+// TestLinker builds proa and looks for what makes the linker keep every exported method of every type: a call of
+// reflect's Method or MethodByName with a name it cannot know. That costs 30 MB of binary and 14 MB of memory. It takes
+// a while, so "make lint" asks for it.
+func TestLinker(t *testing.T) {
+	if os.Getenv("PROA_LINK_TEST") == "" {
+		t.Skip("PROA_LINK_TEST is not set; make lint sets it")
+	}
+	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags", "-dumpdep", "-o", filepath.Join(t.TempDir(), "proa"), "./cmd/proa")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	for line := range strings.Lines(string(out)) {
+		if err != nil && !strings.Contains(line, " -> ") {
+			t.Error(strings.TrimSpace(line)) // the compiler's words, not the linker's
+		}
+		if strings.Contains(line, "<ReflectMethod>") {
+			t.Errorf("%s calls methods by name", strings.TrimSpace(line))
+		}
+	}
+	if err != nil {
+		t.Fatalf("build: %v", err)
+	}
+}

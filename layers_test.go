@@ -1,0 +1,263 @@
+// Package proa holds no code. Its tests are the rules of the house: who may import whom and why, what every package says
+// about itself, and how long things may get. They read the files themselves, so that the test cache notices every change.
+package proa
+
+import (
+	"go/ast"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "proa.dev"
+
+// layer says what the packages of a folder may import of this module. A name covers the folders below it; "." is the
+// folder itself with what is below.
+type layer struct {
+	folder string // as in path.Match
+	may    string
+	why    string
+}
+
+// layers are tried in order; the first that matches counts. A folder that none matches is an error: say where it belongs.
+var layers = []layer{
+	{"hop", "", "every part records its hop, so hop may need none of them"},
+	{"errs", "", "errors cross every border, so they may know no side of it"},
+	{"kv", "", "these words stand between the store and its readers, and belong to neither"},
+
+	{"kinds/check", "", "checks are functions on values"},
+	{"kinds/kind", "kv errs", "a descriptor is data; who acts on it is not its business"},
+	{"kinds/kind/kindtest", "kinds", "it runs descriptors without a server"},
+	{"kinds/codec", "kinds/kind kv errs", "bytes and objects, nothing else"},
+	{"kinds/*", "kinds/kind kinds/check kinds/core errs", "a kind is declared, not wired; pod templates of core are part of other kinds"},
+	{"kinds", "kinds kv errs", "the table names every kind"},
+
+	{"client", "kinds hop errs kv", "hop 1 must work the same in another process, where there is no server to import"},
+	{"server/authz/bootstrap", "kinds errs", "the first roles are data"},
+	{"server/*", ". kinds hop errs kv", "hops 2 to 6 never import each other: server/path.go alone shows their order"},
+	{"server", "server store watch client kinds hop errs kv", "the one place where hops 2 to 8 are composed"},
+	{"store/storetest", "kv errs", "the promises of a store are those of kv"},
+	{"store", "store/storetest kv hop errs", "hop 7 stores bytes; it knows neither kinds nor requests"},
+	{"watch", "kinds kv hop errs", "hop 8 is fed by the words of kv, from whatever store"},
+
+	{"control", "client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
+	{"control/*", "control client kinds hop errs kv", "controllers never call each other; they meet in the objects"},
+	{"schedule", "client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
+	{"node", ". client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
+	{"node/*", "node client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
+	{"network", ". client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
+	{"network/*", "network client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
+	{"trace", "client kinds hop errs kv", "queries see what any client sees"},
+	{"why", "trace client kinds hop errs kv", "queries see what any client sees"},
+
+	{"run/pki", "errs", "keys and files, usable without a server"},
+	{"run", ". server store watch client control schedule node network kinds hop errs kv", "process life puts the parts together; only the command line is above it"},
+	{"proatest", "run client kinds hop errs kv", "a test gets the same cluster that a process runs"},
+	{"cli", ". run client kinds hop errs trace why ui", "commands are users of the system, not parts of it"},
+	{"ui", "client kinds hop errs trace why", "the page is a client"},
+	{"cmd/*", "cli node", "a main function calls one thing"},
+	{"test/*", "test/upstream kinds proatest", "what tests the product from outside must not reach inside"},
+	{"test/upstream/*", "test/upstream", "what tests the product from outside must not reach inside"},
+	{"test/images/*", "", "a program in an image stands alone"},
+}
+
+func TestLayers(t *testing.T) {
+	for _, f := range sources(t) {
+		at := slices.IndexFunc(layers, func(l layer) bool { ok, _ := path.Match(l.folder, f.folder); return ok })
+		if f.folder == "." || f.test {
+			continue
+		}
+		if at < 0 {
+			t.Errorf("%s: the folder %s has no layer; say in layers_test.go what it may import, and why", f.name, f.folder)
+			continue
+		}
+		l := layers[at]
+		for _, imported := range f.imports() {
+			target, ok := strings.CutPrefix(imported, module+"/")
+			if ok && !allowed(l, f.folder, target) {
+				t.Errorf("%s imports %s; %s may import only: %s (%s)", f.name, target, l.folder, l.may, l.why)
+			}
+		}
+	}
+}
+
+func allowed(l layer, folder, target string) bool {
+	for _, name := range strings.Fields(l.may) {
+		if name == "." {
+			name = folder
+		}
+		if target == name || strings.HasPrefix(target, name+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// TestNobodyImportsTheCommandLine holds for tests too.
+func TestNobodyImportsTheCommandLine(t *testing.T) {
+	for _, f := range sources(t) {
+		if slices.Contains(f.imports(), module+"/cli") && f.folder != "cmd/proa" {
+			t.Errorf("%s imports cli; what it needs belongs into a package of its own", f.name)
+		}
+	}
+}
+
+// wall keeps a library inside the folders that need it.
+type wall struct {
+	library string // a path, and what is below it
+	only    string
+	why     string
+}
+
+var walls = []wall{
+	{"go.etcd.io", "store", "only the store talks to etcd"},
+	{"go.uber.org/zap", "store", "etcd logs with it; everything else uses log/slog"},
+	{"google.golang.org/grpc", "store node/cri", "etcd and container runtimes speak it, nobody else"},
+	{"k8s.io/cri-api", "node/cri", "the runtime is behind one door"},
+	{"k8s.io/cri-client", "node/cri", "the runtime is behind one door"},
+	{"github.com/vishvananda/netlink", "network cmd/proa-cni", "only the network touches interfaces"},
+	{"sigs.k8s.io/knftables", "network", "only the network writes rules"},
+	{"github.com/google/nftables", "network", "only the network writes rules"},
+	{"github.com/google/cel-go", "server", "expressions are evaluated in the pipeline, nowhere else"},
+	{"k8s.io/apiserver/pkg/cel", "server", "expressions are evaluated in the pipeline, nowhere else"},
+	{"k8s.io/apiserver/pkg/admission/plugin/cel", "server", "expressions are evaluated in the pipeline, nowhere else"},
+	{"github.com/go-jose/go-jose", "server/authn", "tokens are made and read in one place"},
+	{"golang.org/x/net/websocket", "server node", "sockets end where HTTP ends"},
+	{"go.yaml.in/yaml/v3", "run cli", "only files that people write need lines and comments; sigs.k8s.io/yaml is for objects"},
+	{"net/http", "run server client cli node network proatest test ui kinds/kind/kindtest", "the pipeline is not HTTP: kinds, store, watch and loops know nothing of it"},
+	{"os/exec", "cli node network cmd test", "the control plane starts no programs"},
+	{"k8s.io/client-go", "run client proatest test node/cri", "in-process callers use package client"},
+}
+
+// banned libraries may not be imported anywhere in the product.
+var banned = []wall{
+	{"k8s.io/kubernetes", "", "proa is written from scratch"},
+	{"k8s.io/apiserver/pkg/server", "", "the server is ours"},
+	{"k8s.io/apiserver/pkg/endpoints/handlers", "", "the server is ours"},
+	{"k8s.io/apiserver/pkg/endpoints/filters", "", "the server is ours"},
+	{"k8s.io/apiserver/pkg/registry", "", "the server is ours"},
+	{"k8s.io/apiserver/pkg/storage/etcd3", "", "the store is ours"},
+	{"k8s.io/client-go/kubernetes", "", "a clientset is thousands of methods for what one generic client does"},
+	{"k8s.io/client-go/applyconfigurations", "", "300 packages, and a schema parsed at start"},
+	{"go.etcd.io/etcd/server/v3/embed", "", "it imports golang.org/x/net/trace, which costs the linker's dead-code elimination"},
+	{"golang.org/x/net/trace", "", "html/template calls methods by name: the linker then keeps every method of the binary"},
+	{"text/template", "", "it calls methods by name: the linker then keeps every method of the binary"},
+	{"html/template", "", "it calls methods by name: the linker then keeps every method of the binary"},
+	{"github.com/google/go-cmp", "", "it calls methods by name, and is replaced by a stub; compare with reflect.DeepEqual"},
+	{"github.com/spf13/cobra", "", "package flag is enough"},
+	{"k8s.io/klog", "", "log with log/slog"},
+	{"log", "", "log with log/slog"},
+	{"math/rand", "", "use math/rand/v2"},
+	{"unsafe", "", "nothing here is worth it"},
+	{"C", "", "the binary is static"},
+}
+
+func TestWalls(t *testing.T) {
+	for _, f := range sources(t) {
+		for _, imported := range f.imports() {
+			for _, w := range banned {
+				if under(imported, w.library) && !f.test && !under(f.folder, "test") {
+					t.Errorf("%s imports %s, which the product may not: %s", f.name, imported, w.why)
+				}
+			}
+			for _, w := range walls {
+				inside := slices.ContainsFunc(strings.Fields(w.only), func(only string) bool { return under(f.folder, only) })
+				if under(imported, w.library) && !inside && !f.test {
+					t.Errorf("%s imports %s, which only %s may: %s", f.name, imported, w.only, w.why)
+				}
+			}
+		}
+	}
+}
+
+// under tells whether a path is the tree or in it. Of the standard library each package counts for itself.
+func under(path, tree string) bool {
+	if path == tree {
+		return true
+	}
+	first, _, _ := strings.Cut(tree, "/")
+	standard := slices.Contains([]string{"log", "math", "net", "os"}, first)
+	return !standard && strings.HasPrefix(path, tree+"/")
+}
+
+// hops are the twelve folders of the way from a client to traffic.
+var hops = map[string]string{
+	"client": "1", "server/authn": "2", "server/authz": "3", "server/mutate": "4", "server/schema": "5", "server/validate": "6",
+	"store": "7", "watch": "8", "control": "9", "schedule": "10", "node": "11", "network": "12",
+}
+
+func TestPackageComments(t *testing.T) {
+	comments := map[string][]string{}
+	seen := map[string]bool{}
+	for _, f := range sources(t) {
+		if f.test && f.folder != "." && f.folder != "test/e2e" {
+			continue
+		}
+		seen[f.folder] = true
+		if f.ast.Doc == nil {
+			continue
+		}
+		text := f.ast.Doc.Text()
+		comments[f.folder] = append(comments[f.folder], f.name)
+		start := "Package " + f.ast.Name.Name + " "
+		if f.ast.Name.Name == "main" {
+			start = "Command " + path.Base(f.folder) + " "
+		}
+		if !strings.HasPrefix(text, start) {
+			t.Errorf("%s: the package comment must begin %q", f.name, start)
+		}
+		if n := hops[f.folder]; n != "" && !strings.HasPrefix(text, start+"is hop "+n+" of 12") {
+			t.Errorf("%s: the package comment must begin %q", f.name, start+"is hop "+n+" of 12")
+		}
+	}
+	for folder := range seen {
+		if n := len(comments[folder]); n != 1 {
+			t.Errorf("package %s has %d package comments %v; one file says what it is and what it owns", folder, n, comments[folder])
+		}
+	}
+}
+
+func TestNoInit(t *testing.T) {
+	for _, f := range sources(t) {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				t.Errorf("%s: no init(): what starts is called by run, in an order one can read", f.at(fn))
+			}
+		}
+	}
+}
+
+// nobodysContext are the files that may make a context, with the reason.
+var nobodysContext = map[string]string{
+	"store/log.go": "a log line of etcd has no caller",
+}
+
+func TestContexts(t *testing.T) {
+	for _, f := range sources(t) {
+		if f.test || nobodysContext[f.name] != "" || under(f.folder, "cmd") || under(f.folder, "cli") || under(f.folder, "run") || under(f.folder, "test") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := call.X.(*ast.Ident); ok && x.Name == "context" && (call.Sel.Name == "Background" || call.Sel.Name == "TODO") {
+				t.Errorf("%s: context.%s: take the caller's context, so that everything can be stopped", f.at(n), call.Sel.Name)
+			}
+			return true
+		})
+	}
+}
+
+func TestAny(t *testing.T) {
+	for _, f := range sources(t) {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if i, ok := n.(*ast.InterfaceType); ok && len(i.Methods.List) == 0 {
+				t.Errorf("%s: write any", f.at(n))
+			}
+			return true
+		})
+	}
+}
