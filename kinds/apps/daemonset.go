@@ -49,7 +49,9 @@ func DaemonSets() *kind.Def {
 			kind.ImagesColumn(daemonSetContainers),
 			{Name: "Selector", Wide: true, Description: spec["selector"], Value: func(d *appsv1.DaemonSet) any { return metav1.FormatLabelSelector(d.Spec.Selector) }},
 		},
-		Subs: []kind.Sub[appsv1.DaemonSet]{{Name: "status", Validate: validateDaemonSetStatus}},
+		Subs: []kind.Sub[appsv1.DaemonSet]{{Name: "status", Validate: validateDaemonSetStatus, Prepare: func(d, old *appsv1.DaemonSet) {
+			setTemplateNumber(d, templateNumber(old))
+		}}},
 	})
 }
 
@@ -89,6 +91,10 @@ func prepareDaemonSet(d, old *appsv1.DaemonSet) {
 			number++
 		}
 	}
+	setTemplateNumber(d, number)
+}
+
+func setTemplateNumber(d *appsv1.DaemonSet, number int64) {
 	if d.Annotations == nil {
 		d.Annotations = map[string]string{}
 	}
@@ -140,7 +146,12 @@ func validateDaemonSetUpdate(s *appsv1.DaemonSetUpdateStrategy, path *field.Path
 		return nil
 	case appsv1.RollingUpdateDaemonSetStrategyType:
 	default:
-		return field.ErrorList{field.NotSupported(path, check.Internal(s),
+		shown := s.DeepCopy()
+		if shown.RollingUpdate != nil {
+			fill(&shown.RollingUpdate.MaxUnavailable, intstr.IntOrString{})
+			fill(&shown.RollingUpdate.MaxSurge, intstr.IntOrString{})
+		}
+		return field.ErrorList{field.NotSupported(path, check.Internal(shown),
 			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType})}
 	}
 	if s.RollingUpdate == nil {

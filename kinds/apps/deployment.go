@@ -138,7 +138,12 @@ func validateStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.Erro
 	case s.Type == appsv1.RecreateDeploymentStrategyType:
 		return nil
 	case s.Type != appsv1.RollingUpdateDeploymentStrategyType:
-		return field.ErrorList{field.NotSupported(path, check.Internal(s),
+		shown := s.DeepCopy()
+		if shown.RollingUpdate != nil {
+			fill(&shown.RollingUpdate.MaxUnavailable, intstr.IntOrString{})
+			fill(&shown.RollingUpdate.MaxSurge, intstr.IntOrString{})
+		}
+		return field.ErrorList{field.NotSupported(path, check.Internal(shown),
 			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
 	}
 	if s.RollingUpdate == nil {

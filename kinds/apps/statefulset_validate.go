@@ -137,15 +137,19 @@ func (r statefulRules) validateTemplate(s *appsv1.StatefulSetSpec, selector labe
 
 func validateStatefulUpdate(s *appsv1.StatefulSetUpdateStrategy, path *field.Path) field.ErrorList {
 	rolling := path.Child("rollingUpdate")
+	shown := s.DeepCopy()
+	if shown.RollingUpdate != nil {
+		fill(&shown.RollingUpdate.Partition, 0)
+	}
 	switch {
 	case s.Type == "":
 		return field.ErrorList{field.Required(path, "")}
 	case s.Type == appsv1.OnDeleteStatefulSetStrategyType && s.RollingUpdate != nil:
-		return field.ErrorList{field.Invalid(rolling, check.Internal(s.RollingUpdate), "only allowed for updateStrategy 'RollingUpdate'")}
+		return field.ErrorList{field.Invalid(rolling, check.Internal(shown.RollingUpdate), "only allowed for updateStrategy 'RollingUpdate'")}
 	case s.Type == appsv1.OnDeleteStatefulSetStrategyType:
 		return nil
 	case s.Type != appsv1.RollingUpdateStatefulSetStrategyType:
-		return field.ErrorList{field.Invalid(path, check.Internal(s), fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType))}
+		return field.ErrorList{field.Invalid(path, check.Internal(shown), fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType))}
 	case s.RollingUpdate == nil:
 		return nil
 	}

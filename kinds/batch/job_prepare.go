@@ -29,6 +29,7 @@ func prepareJob(j, old *batchv1.Job) {
 		return
 	}
 	prepareJobSpec(&j.Spec, &old.Spec)
+	takeLabels(j, nil)
 }
 
 // takeLabels gives a job without labels those of its pods, the generated ones too.

@@ -25,7 +25,13 @@ const (
 )
 
 func validateEndpointSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
-	errs := validatePorts(s.Ports, field.NewPath("ports"))
+	path := field.NewPath("addressType")
+	var errs field.ErrorList
+	unknown := s.AddressType != "" && !slices.Contains(addressTypes(), s.AddressType)
+	if unknown && old != nil {
+		errs = append(errs, field.NotSupported(path, s.AddressType, addressTypes()))
+	}
+	errs = append(errs, validatePorts(s.Ports, field.NewPath("ports"))...)
 	endpoints, sizes := validateEndpoints(s, field.NewPath("endpoints"))
 	// Unchanged endpoints were accepted once and stay so.
 	if old == nil || !equality.Semantic.DeepEqual(old.Endpoints, s.Endpoints) {
@@ -33,7 +39,6 @@ func validateEndpointSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	} else {
 		sizes = nil
 	}
-	path := field.NewPath("addressType")
 	switch {
 	case old != nil && s.AddressType == old.AddressType:
 	case s.AddressType == "":
@@ -43,7 +48,7 @@ func validateEndpointSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 		}
 	case old != nil:
 		errs = append(errs, check.Fixed(path))
-	case !slices.Contains(addressTypes(), s.AddressType):
+	case unknown:
 		errs = append(errs, field.NotSupported(path, s.AddressType, addressTypes()))
 	}
 	return append(errs, sizes...)
