@@ -29,7 +29,7 @@ func Events() *kind.Def {
 	return kind.Define(kind.Resource[corev1.Event]{
 		Version: "v1", Kind: "Event", Plural: "events", Short: []string{"ev"},
 		TTL: eventTTL, CreateOnUpdate: true,
-		Name:     path.ValidatePathSegmentName,
+		Name: path.ValidatePathSegmentName, LooseMeta: true,
 		Validate: func(e, _ *corev1.Event) field.ErrorList { return ValidateEvent(e, "reportingComponent") },
 		Columns:  EventColumns(func(e *corev1.Event) *corev1.Event { return e }),
 		Fields:   eventFields(),

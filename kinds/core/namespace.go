@@ -42,8 +42,12 @@ func Namespaces() *kind.Def {
 			},
 		},
 		Delete: kind.Deletion[corev1.Namespace]{
-			Begin: func(n *corev1.Namespace) { n.Status.Phase = corev1.NamespaceTerminating },
-			Held:  func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 },
+			Begin: func(n *corev1.Namespace) {
+				n.Status.Phase = corev1.NamespaceTerminating
+				n.DeletionGracePeriodSeconds = nil // a namespace knows no grace, not even none
+			},
+			Held:    func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 },
+			Returns: true,
 		},
 	})
 }

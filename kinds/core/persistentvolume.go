@@ -26,6 +26,7 @@ func PersistentVolumes() *kind.Def {
 			}
 		},
 		Validate: validatePersistentVolume,
+		Delete:   kind.Deletion[volume]{Returns: true},
 		Warn:     func(v, _ *volume) []string { return volumeWarnings(v) },
 		Columns: []kind.Column[volume]{
 			kind.NameColumn[volume](),

@@ -27,6 +27,7 @@ func PersistentVolumeClaims() *kind.Def {
 		Default:  defaultClaim,
 		Prepare:  prepareClaim,
 		Validate: validateClaim,
+		Delete:   kind.Deletion[claim]{Returns: true},
 		Warn:     func(c, _ *claim) []string { return claimWarnings(c) },
 		Columns: []kind.Column[claim]{
 			kind.NameColumn[claim](),

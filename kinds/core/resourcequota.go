@@ -24,6 +24,7 @@ func ResourceQuotas() *kind.Def {
 			roundUp(q.Status.Used)
 		},
 		Validate: validateQuota,
+		Delete:   kind.Deletion[corev1.ResourceQuota]{Returns: true},
 		Warn: func(q, old *corev1.ResourceQuota) []string {
 			if old != nil {
 				return nil

@@ -33,6 +33,7 @@ func Services() *kind.Def {
 		Validate: validateService,
 		Warn:     func(s, _ *corev1.Service) []string { return serviceWarnings(s) },
 		Begin:    beginService,
+		Delete:   kind.Deletion[corev1.Service]{Returns: true},
 		Columns:  serviceColumns(),
 		Fields: map[string]func(*corev1.Service) string{
 			"spec.clusterIP": func(s *corev1.Service) string { return s.Spec.ClusterIP },

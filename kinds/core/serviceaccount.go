@@ -33,6 +33,7 @@ func ServiceAccounts() *kind.Def {
 			kind.NameColumn[corev1.ServiceAccount](),
 			kind.AgeColumn[corev1.ServiceAccount](),
 		},
-		Subs: []kind.Sub[corev1.ServiceAccount]{{Name: "token", Body: tokenRequestBody(), Do: requestToken}},
+		Delete: kind.Deletion[corev1.ServiceAccount]{Returns: true},
+		Subs:   []kind.Sub[corev1.ServiceAccount]{{Name: "token", Body: tokenRequestBody(), Do: requestToken}},
 	})
 }

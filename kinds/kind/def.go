@@ -256,8 +256,7 @@ func definePrepare[T any, P interface {
 			r.Prepare(obj, was)
 		}
 		if !r.Generation {
-			o.SetGeneration(0)
-			if old != nil {
+			if old != nil { // a create keeps what the client says, which means nothing
 				o.SetGeneration(old.GetGeneration())
 			}
 			return
@@ -301,9 +300,16 @@ func defineValidate[T any, P interface {
 		default:
 			errs = validation.ValidateObjectMetaAccessorUpdate(o, old, meta)
 		}
-		errs = append(errs, plainFinalizers(o, meta)...)
+		if !r.LooseMeta {
+			errs = append(errs, plainFinalizers(o, meta)...)
+		}
 		if r.Validate != nil {
-			errs = append(errs, r.Validate((*T)(o.(P)), typed[T, P](old))...)
+			own := r.Validate((*T)(o.(P)), typed[T, P](old))
+			if r.LooseMeta && old == nil {
+				errs = append(own, errs...)
+			} else {
+				errs = append(errs, own...)
+			}
 		}
 		return once(errs)
 	}

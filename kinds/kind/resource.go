@@ -45,6 +45,8 @@ type Resource[T any] struct {
 
 	// Name checks metadata.name, or a generateName prefix; nil means a DNS subdomain.
 	Name func(name string, prefix bool) []string
+	// LooseMeta lets finalizers go without a domain, and tells of the metadata of a new object last (events).
+	LooseMeta bool
 
 	// Spec and Status point at the two halves of an object, when it has them. With Status, a create starts
 	// with an empty status and an update keeps the stored one; the status subresource keeps the spec.
