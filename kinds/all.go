@@ -55,6 +55,6 @@ func All() []*kind.Def {
 		storagemigration.All(),
 		apiextensions.All(),
 		apiregistration.All(),
-		admissionregistration.All(nil),
+		admissionregistration.All(admissionregistration.Hooks{}),
 	)
 }

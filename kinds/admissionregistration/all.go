@@ -3,14 +3,14 @@ package admissionregistration
 
 import "proa.dev/kinds/kind"
 
-// All lists the kinds of the group. compile checks the CEL expressions of objects; nil accepts every expression.
-func All(compile Compiler) []*kind.Def {
+// All lists the kinds of the group.
+func All(h Hooks) []*kind.Def {
 	return []*kind.Def{
-		MutatingAdmissionPolicies(compile),
-		MutatingAdmissionPolicyBindings(),
-		MutatingWebhookConfigurations(compile),
-		ValidatingAdmissionPolicies(compile),
-		ValidatingAdmissionPolicyBindings(),
-		ValidatingWebhookConfigurations(compile),
+		MutatingAdmissionPolicies(h),
+		MutatingAdmissionPolicyBindings(h),
+		MutatingWebhookConfigurations(h),
+		ValidatingAdmissionPolicies(h),
+		ValidatingAdmissionPolicyBindings(h),
+		ValidatingWebhookConfigurations(h),
 	}
 }

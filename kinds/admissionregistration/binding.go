@@ -12,7 +12,7 @@ const (
 )
 
 // ValidatingAdmissionPolicyBindings put a policy into effect.
-func ValidatingAdmissionPolicyBindings() *kind.Def {
+func ValidatingAdmissionPolicyBindings(h Hooks) *kind.Def {
 	type binding = admissionv1.ValidatingAdmissionPolicyBinding
 	return kind.Define(kind.Resource[binding]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "ValidatingAdmissionPolicyBinding", Plural: "validatingadmissionpolicybindings", Scope: kind.Cluster,
@@ -22,7 +22,7 @@ func ValidatingAdmissionPolicyBindings() *kind.Def {
 		Conditional: true,
 		Default:     func(b *binding) { defaultMatch(b.Spec.MatchResources) },
 		Validate:    validateValidatingBinding,
-		Allow:       allowValidatingBinding,
+		Allow:       h.allowValidatingBinding,
 		Warn:        func(b, old *binding) []string { return staticWarning(b.Name, old != nil) },
 		Columns: []kind.Column[binding]{
 			kind.NameColumn[binding](),
@@ -34,7 +34,7 @@ func ValidatingAdmissionPolicyBindings() *kind.Def {
 }
 
 // MutatingAdmissionPolicyBindings put a policy into effect.
-func MutatingAdmissionPolicyBindings() *kind.Def {
+func MutatingAdmissionPolicyBindings(h Hooks) *kind.Def {
 	type binding = admissionv1.MutatingAdmissionPolicyBinding
 	return kind.Define(kind.Resource[binding]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "MutatingAdmissionPolicyBinding", Plural: "mutatingadmissionpolicybindings", Scope: kind.Cluster,
@@ -44,7 +44,7 @@ func MutatingAdmissionPolicyBindings() *kind.Def {
 		Conditional: true,
 		Default:     func(b *binding) { defaultMatch(b.Spec.MatchResources) },
 		Validate:    validateMutatingBinding,
-		Allow:       allowMutatingBinding,
+		Allow:       h.allowMutatingBinding,
 		Warn:        func(b, old *binding) []string { return staticWarning(b.Name, old != nil) },
 		Columns: []kind.Column[binding]{
 			kind.NameColumn[binding](),

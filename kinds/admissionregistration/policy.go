@@ -10,7 +10,7 @@ import (
 const paramKindDoc = "ParamKind specifies the kind of resources used to parameterize this policy"
 
 // ValidatingAdmissionPolicies refuse objects by rules in CEL.
-func ValidatingAdmissionPolicies(compile Compiler) *kind.Def {
+func ValidatingAdmissionPolicies(h Hooks) *kind.Def {
 	type policy = admissionv1.ValidatingAdmissionPolicy
 	return kind.Define(kind.Resource[policy]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "ValidatingAdmissionPolicy", Plural: "validatingadmissionpolicies", Scope: kind.Cluster,
@@ -23,8 +23,8 @@ func ValidatingAdmissionPolicies(compile Compiler) *kind.Def {
 			fill(&p.Spec.FailurePolicy, admissionv1.Fail)
 			defaultMatch(p.Spec.MatchConstraints)
 		},
-		Validate: validateValidatingPolicy(compile),
-		Allow:    allowValidatingPolicy,
+		Validate: h.validateValidatingPolicy,
+		Allow:    h.allowValidatingPolicy,
 		Warn:     func(p, old *policy) []string { return staticWarning(p.Name, old != nil) },
 		Subs: []kind.Sub[policy]{{
 			Name:     "status",
@@ -44,7 +44,7 @@ func ValidatingAdmissionPolicies(compile Compiler) *kind.Def {
 }
 
 // MutatingAdmissionPolicies change objects by rules in CEL.
-func MutatingAdmissionPolicies(compile Compiler) *kind.Def {
+func MutatingAdmissionPolicies(h Hooks) *kind.Def {
 	type policy = admissionv1.MutatingAdmissionPolicy
 	return kind.Define(kind.Resource[policy]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies", Scope: kind.Cluster,
@@ -56,8 +56,8 @@ func MutatingAdmissionPolicies(compile Compiler) *kind.Def {
 			fill(&p.Spec.FailurePolicy, admissionv1.Fail)
 			defaultMatch(p.Spec.MatchConstraints)
 		},
-		Validate: validateMutatingPolicy(compile),
-		Allow:    allowMutatingPolicy,
+		Validate: h.validateMutatingPolicy,
+		Allow:    h.allowMutatingPolicy,
 		Warn:     func(p, old *policy) []string { return staticWarning(p.Name, old != nil) },
 		Columns: []kind.Column[policy]{
 			kind.NameColumn[policy](),

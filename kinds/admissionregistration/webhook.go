@@ -11,7 +11,7 @@ import (
 const webhooksDoc = "Webhooks indicates the number of webhooks registered in this configuration"
 
 // MutatingWebhookConfigurations name servers that may change objects on their way in.
-func MutatingWebhookConfigurations(compile Compiler) *kind.Def {
+func MutatingWebhookConfigurations(h Hooks) *kind.Def {
 	type config = admissionv1.MutatingWebhookConfiguration
 	return kind.Define(kind.Resource[config]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "MutatingWebhookConfiguration", Plural: "mutatingwebhookconfigurations", Scope: kind.Cluster,
@@ -32,8 +32,10 @@ func MutatingWebhookConfigurations(compile Compiler) *kind.Def {
 				fill(&w.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
 			}
 		},
-		Validate: validateMutatingConfig(compile),
-		Warn:     func(c, old *config) []string { return warnMutatingConfig(c, old) },
+		Validate: h.validateMutatingConfig,
+		Warn: func(c, old *config) []string {
+			return append(staticWarning(c.Name, old != nil), warnHooks(mutatingHooks(c))...)
+		},
 		Columns: []kind.Column[config]{
 			kind.NameColumn[config](),
 			{Name: "Webhooks", Type: "integer", Description: webhooksDoc, Value: func(c *config) any { return int64(len(c.Webhooks)) }},
@@ -43,7 +45,7 @@ func MutatingWebhookConfigurations(compile Compiler) *kind.Def {
 }
 
 // ValidatingWebhookConfigurations name servers that may refuse objects.
-func ValidatingWebhookConfigurations(compile Compiler) *kind.Def {
+func ValidatingWebhookConfigurations(h Hooks) *kind.Def {
 	type config = admissionv1.ValidatingWebhookConfiguration
 	return kind.Define(kind.Resource[config]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "ValidatingWebhookConfiguration", Plural: "validatingwebhookconfigurations", Scope: kind.Cluster,
@@ -63,8 +65,10 @@ func ValidatingWebhookConfigurations(compile Compiler) *kind.Def {
 				fill(&w.TimeoutSeconds, 10)
 			}
 		},
-		Validate: validateValidatingConfig(compile),
-		Warn:     func(c, old *config) []string { return warnValidatingConfig(c, old) },
+		Validate: h.validateValidatingConfig,
+		Warn: func(c, old *config) []string {
+			return append(staticWarning(c.Name, old != nil), warnHooks(validatingHooks(c))...)
+		},
 		Columns: []kind.Column[config]{
 			kind.NameColumn[config](),
 			{Name: "Webhooks", Type: "integer", Description: webhooksDoc, Value: func(c *config) any { return int64(len(c.Webhooks)) }},

@@ -1,0 +1,9 @@
+package apiregistration
+
+import (
+	"testing"
+
+	"proa.dev/kinds/kind/kindtest"
+)
+
+func TestKinds(t *testing.T) { kindtest.Run(t, All(), "testdata") }
