@@ -122,6 +122,9 @@ func parseKubeconfig(data []byte) (*yaml.Node, error) {
 	if doc.Content[0].Kind != yaml.MappingNode {
 		return nil, errors.New("it is not a kubeconfig")
 	}
+	if len(doc.Content[0].Content) == 0 {
+		doc.Content[0].Style = 0 // {} would go on in that style
+	}
 	return doc.Content[0], nil
 }
 

@@ -1,0 +1,133 @@
+package run
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "proa.yaml")
+	file := "listen: 0.0.0.0:7000\ntls-san: [a.example, 192.0.2.1]\nfeature-gates: {A: true, B: false}\nservice-cidr: 10.1.0.0/16,fd00::/112\n"
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path, Said{"listen": {"127.0.0.1:8000"}, "log-level": {"debug"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "127.0.0.1:8000" {
+		t.Errorf("the flag must win over the file, but listen is %s", c.Listen)
+	}
+	if want := []string{"a.example", "192.0.2.1"}; !reflect.DeepEqual(c.ExtraSANs, want) {
+		t.Errorf("tls-san is %v, want %v", c.ExtraSANs, want)
+	}
+	if want := map[string]bool{"A": true, "B": false}; !reflect.DeepEqual(c.Features, want) {
+		t.Errorf("feature-gates is %v, want %v", c.Features, want)
+	}
+	if len(c.ServiceCIDRs) != 2 || c.Name != "proa" {
+		t.Errorf("got %+v", c)
+	}
+}
+
+// TestMistakes shows what people read when a value is wrong.
+func TestMistakes(t *testing.T) {
+	for flag, want := range map[string]string{
+		"listen=here":                         `--listen: "here" is not ADDR:PORT, for example 127.0.0.1:6443 or 0.0.0.0:6443`,
+		"listen=example.com:1":                `--listen: "example.com" is not an IP address; names go into tls-san`,
+		"listen=127.0.0.1:70000":              `--listen: "70000" is not a port`,
+		"name=My_Cluster":                     `--name: "My_Cluster": a lowercase RFC 1123 subdomain`,
+		"service-cidr=10.0.0.0":               `--service-cidr: "10.0.0.0" is not a range such as 10.96.0.0/16`,
+		"service-cidr=10.0.0.1/16":            `--service-cidr: "10.0.0.1/16" has bits after its length; did you mean 10.0.0.0/16`,
+		"service-cidr=10.0.0.0/16,11.0.0.0/8": `--service-cidr: two ranges must be of different families`,
+		"service-cidr=10.0.0.0/31":            `--service-cidr: "10.0.0.0/31" is too small`,
+		"tls-san=a_b":                         `--tls-san: "a_b" is neither a DNS name nor an IP address`,
+		"etcd-servers=10.0.0.1:2379":          `--etcd-servers: "10.0.0.1:2379" is not a URL such as https://10.0.0.1:2379`,
+		"etcd-cafile=/no/such/file":           `--etcd-cafile: open /no/such/file: no such file or directory`,
+		"feature-gates=A":                     `--feature-gates: "A" is not NAME=true or NAME=false`,
+		"service-account-issuer=proa":         `--service-account-issuer: "proa" is not an https URL without query`,
+		"log-level=loud":                      `--log-level: "loud" is none of debug, info, warn and error`,
+		"data-dir=":                           `--data-dir: the value is empty`,
+		"audit-log-path=/tmp/audit.log":       `audit-log-path needs audit-policy-file`,
+	} {
+		name, value, _ := strings.Cut(flag, "=")
+		_, err := Load("", Said{name: {value}})
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %s…", flag, err, want)
+		}
+	}
+}
+
+func TestConfigFileMistakes(t *testing.T) {
+	for file, want := range map[string]string{
+		"lisen: x":                           `line 1: there is no setting "lisen"`,
+		"name: a\n\nname: b":                 `line 3: name is given twice`,
+		"- a":                                `line 1: the file must be a mapping`,
+		"name: a\nlisten: [a, b]":            `line 2: listen must be one value`,
+		"tls-san: [[a]]":                     `line 1: the items of tls-san must be plain values`,
+		"tls-san: {a: b}":                    `line 1: tls-san must be a value or a list`,
+		"name: [":                            `yaml: line 1`,
+		"name:":                              `line 1: name must be one value`,
+		strings.Repeat("#", maxConfigFile+1): `a config file of 1048577 bytes is too large`,
+	} {
+		_, err := ParseFile([]byte(file))
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%.40q: got error %v, want %s…", file, err, want)
+		}
+	}
+}
+
+// TestFormat writes what ParseFile reads back.
+func TestFormat(t *testing.T) {
+	said := Said{"name": {"x"}, "tls-san": {"a.example", "b.example"}, "feature-gates": {"A=true"}, "listen": {"127.0.0.1:1"}}
+	data, err := said.Format()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := ParseFile(data)
+	if err != nil || !reflect.DeepEqual(again, said) {
+		t.Errorf("got %v (%v) of\n%s", again, err, data)
+	}
+}
+
+func TestHolder(t *testing.T) {
+	dir := t.TempDir()
+	if pid, err := Holder(dir); pid != 0 || err != nil {
+		t.Errorf("a new folder is held by %d, %v", pid, err)
+	}
+	// The number that a killed process left behind is not believed.
+	if err := os.WriteFile(filepath.Join(dir, pidFile), []byte("1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if pid, err := Holder(dir); pid != 0 || err != nil {
+		t.Errorf("a folder that nobody holds is held by %d, %v", pid, err)
+	}
+	release, err := Hold(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if _, err := os.Stat(filepath.Join(dir, pidFile)); !os.IsNotExist(err) {
+		t.Errorf("the file is still there: %v", err)
+	}
+}
+
+func FuzzParseFile(f *testing.F) {
+	f.Add([]byte("listen: 0.0.0.0:7000\ntls-san: [a.example]\nfeature-gates: {A: true}\n"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		said, err := ParseFile(data)
+		if err != nil {
+			return
+		}
+		delete(said, "data-dir") // its answer depends on the folder we are in
+		if _, err := Load("", said); err != nil {
+			return
+		}
+		if _, err := said.Format(); err != nil {
+			t.Errorf("what was read cannot be written: %v", err)
+		}
+	})
+}
