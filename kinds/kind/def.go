@@ -305,11 +305,10 @@ func defineValidate[T any, P interface {
 		}
 		if r.Validate != nil {
 			own := r.Validate((*T)(o.(P)), typed[T, P](old))
-			if r.LooseMeta && old == nil {
-				errs = append(own, errs...)
-			} else {
-				errs = append(errs, own...)
+			if r.LooseMeta && old == nil && len(own) > 0 {
+				errs = nil
 			}
+			errs = append(errs, own...)
 		}
 		return once(errs)
 	}
@@ -382,7 +381,7 @@ func defineRow[T any, P interface {
 		d.RowConditions = func(o Object) []metav1.TableRowCondition { return r.RowConditions((*T)(o.(P))) }
 	}
 	d.Fields = map[string]func(Object) string{"metadata.name": Object.GetName}
-	if d.Scope == Namespaced {
+	if d.Scope == Namespaced || r.Fields == nil { // a kind that names no fields is asked for both, whatever its scope
 		d.Fields["metadata.namespace"] = Object.GetNamespace
 	}
 	for label, value := range r.Fields {

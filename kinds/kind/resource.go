@@ -45,7 +45,8 @@ type Resource[T any] struct {
 
 	// Name checks metadata.name, or a generateName prefix; nil means a DNS subdomain.
 	Name func(name string, prefix bool) []string
-	// LooseMeta lets finalizers go without a domain, and tells of the metadata of a new object last (events).
+	// LooseMeta lets finalizers go without a domain, and tells what is wrong with the metadata of a new object only
+	// when nothing else is (events).
 	LooseMeta bool
 
 	// Spec and Status point at the two halves of an object, when it has them. With Status, a create starts
