@@ -110,6 +110,9 @@ func byName(list []any) (map[string]any, []string) {
 }
 
 func nameOf(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
 	m, _ := v.(map[string]any)
 	if meta, ok := m["metadata"].(map[string]any); ok && text(meta, "name") != "" {
 		return text(meta, "namespace") + "/" + text(meta, "name")

@@ -77,12 +77,17 @@ type caseResult struct {
 
 type engine struct {
 	a, b    *target
+	ma, mb  *masker
 	verbose bool
 	only    *regexp.Regexp
 	show    bool // print the answers of steps that match only
 }
 
+// prepared makes the maskers of the two servers, once.
+func (e *engine) prepared() { e.ma, e.mb = newMasker(e.a.port), newMasker(e.b.port) }
+
 func (e *engine) run(ctx context.Context, cases []*testCase, workers int) []*caseResult {
+	e.prepared()
 	results := make([]*caseResult, len(cases))
 	queue := make(chan int)
 	var wg sync.WaitGroup
@@ -186,7 +191,7 @@ func (e *engine) step(ctx context.Context, r *caseResult, s step, sa, sb *state)
 	if s.must && x.Code >= 300 {
 		add("corpus", difference{"upstream refuses", show(x.Body), ""})
 	}
-	class, diffs := compareAnswers(newMasker(e.a.port), newMasker(e.b.port), x, y)
+	class, diffs := compareAnswers(e.ma, e.mb, x, y)
 	for _, d := range diffs {
 		add(class, d)
 	}
@@ -256,7 +261,7 @@ func (e *engine) record(ctx context.Context, c *testCase, r *caseResult) func() 
 		if !e.only.MatchString("watch") {
 			return
 		}
-		for _, d := range compareEvents(newMasker(e.a.port), newMasker(e.b.port), a, b) {
+		for _, d := range compareEvents(e.ma, e.mb, a, b) {
 			r.findings = append(r.findings, finding{Case: r.name, Step: "watch", Request: c.watch().String(), Class: "value", difference: d})
 		}
 	}

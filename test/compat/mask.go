@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,7 +28,8 @@ type pattern struct {
 func newMasker(port string) *masker {
 	compile := func(expr, with string) pattern { return pattern{regexp.MustCompile(expr), with} }
 	times := regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
-	return &masker{now: time.Now(), port: port, times: times, patterns: []pattern{
+	patterns := advertised()
+	return &masker{now: time.Now(), port: port, times: times, patterns: append(patterns, []pattern{
 		compile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`, "<uid>"),
 		compile(`eyJ[\w-]+\.[\w-]+\.[\w-]+`, "<token>"),
 		compile(`(ResourceVersion in (?:the )?(?:precondition|record)) \(\d+\)`, "$1 (<rv>)"),
@@ -36,13 +38,29 @@ func newMasker(port string) *masker {
 		compile(`(Too large resource version): \d+, current: \d+`, "$1: <rv>, current: <rv>"),
 		compile(`(too old resource version): \d+ \(\d+\)`, "$1: <rv> (<rv>)"),
 		compile(`10\.96\.\d+\.\d+`, "<service-ip>"),
-		compile(`192\.0\.2\.1`, "<advertised>"),
 		// A random suffix of generateName in a message.
 		compile(`((?i:gen[-_])|g{30,})[bcdfghjklmnpqrstvwxz2456789]{5}\b`, "$1<random>"),
 		// Whole objects are quoted in some messages.
 		compile(`(resourceVersion\\*"?:\\*")\d+`, "$1<rv>"),
 		compile(`kube-api-access-[bcdfghjklmnpqrstvwxz2456789]{5}\b`, "kube-api-access-<random>"),
-	}}
+	}...)}
+}
+
+// advertised hides the addresses of this machine, one of which proa advertises,
+// and the one that upstream is told to advertise.
+func advertised() []pattern {
+	const word = "<advertised>"
+	out := []pattern{{regexp.MustCompile(`\b192\.0\.2\.1\b`), word}}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return out
+	}
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() {
+			out = append(out, pattern{regexp.MustCompile(`\b` + regexp.QuoteMeta(ip.IP.String()) + `\b`), word})
+		}
+	}
+	return out
 }
 
 // value masks a whole document.

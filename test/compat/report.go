@@ -176,6 +176,10 @@ func groupKey(f finding) string {
 	}
 	field := regexp.MustCompile(`\[\d+\]`).ReplaceAllString(f.Field, "[]")
 	step := f.Step
+	if !strings.Contains(f.Case, "/") {
+		// Documents about the whole server: alike is what has the same last name.
+		return strings.Join([]string{f.Case, field[strings.LastIndex(field, ".")+1:]}, " | ")
+	}
 	if strings.HasPrefix(step, "field ") || strings.HasPrefix(step, "status field ") || strings.HasPrefix(step, "update field ") {
 		step = "field probe"
 	}

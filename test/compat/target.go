@@ -142,6 +142,12 @@ func decode(contentType string, data []byte) any {
 	case strings.Contains(contentType, "protobuf"):
 		return decodeProtobuf(data)
 	}
+	if data[0] == '{' {
+		// Some documents are JSON whatever their type says.
+		if v, err := parseJSON(data); err == nil {
+			return v
+		}
+	}
 	return string(data)
 }
 

@@ -46,7 +46,7 @@ type Options struct {
 	Controllers []string
 	// ServiceCIDR defaults to 10.96.0.0/16.
 	ServiceCIDR string
-	// Audience and issuer of service account tokens.
+	// Issuer of service account tokens, by default the one proa uses.
 	Issuer string
 	// ExtraArgs are added to kube-apiserver's flags.
 	ExtraArgs []string
@@ -120,7 +120,7 @@ func etcdArgs(dir, client string, peerPort int) []string {
 
 func apiserverArgs(dir, etcd string, port int, opts Options) []string {
 	file := func(name string) string { return filepath.Join(dir, name) }
-	issuer := or(opts.Issuer, "https://kubernetes.default.svc")
+	issuer := or(opts.Issuer, "https://kubernetes.default.svc.cluster.local")
 	args := []string{
 		"--etcd-servers=" + etcd,
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
@@ -128,7 +128,7 @@ func apiserverArgs(dir, etcd string, port int, opts Options) []string {
 		"--advertise-address=192.0.2.1",
 		"--tls-cert-file=" + file("serving.crt"), "--tls-private-key-file=" + file("serving.key"),
 		"--client-ca-file=" + file("ca.crt"),
-		"--service-account-issuer=" + issuer,
+		"--service-account-issuer=" + issuer, "--service-account-jwks-uri=" + issuer + "/openid/v1/jwks",
 		"--service-account-key-file=" + file("sa.pub"), "--service-account-signing-key-file=" + file("sa.key"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--enable-bootstrap-token-auth=true",
