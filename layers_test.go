@@ -127,7 +127,9 @@ var walls = []wall{
 	{"go.yaml.in/yaml/v3", "run cli", "only files that people write need lines and comments; sigs.k8s.io/yaml is for objects"},
 	{"net/http", "run server client cli node network proatest test ui kinds/kind/kindtest", "the pipeline is not HTTP: kinds, store, watch and loops know nothing of it"},
 	{"os/exec", "cli node network cmd test", "the control plane starts no programs"},
-	{"k8s.io/client-go", "run client proatest test node/cri", "in-process callers use package client"},
+	{"k8s.io/client-go/rest", "run client proatest test node", "callers use package client"},
+	{"k8s.io/client-go/tools", "run client proatest test node", "callers use package client; there is one cache"},
+	{"k8s.io/client-go/dynamic", "test", "callers use package client"},
 }
 
 // banned libraries may not be imported anywhere in the product.
