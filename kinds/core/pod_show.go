@@ -73,7 +73,7 @@ func showFields(out *bytes.Buffer, v reflect.Value, first *bool) error {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		if f.Anonymous && f.Type.Kind() == reflect.Struct {
-			if err := showFields(out, v.Field(i), first); err != nil {
+			if err := showEmbedded(out, v.Field(i), first); err != nil {
 				return err
 			}
 			continue
@@ -85,6 +85,18 @@ func showFields(out *bytes.Buffer, v reflect.Value, first *bool) error {
 		}
 	}
 	return nil
+}
+
+func showEmbedded(out *bytes.Buffer, v reflect.Value, first *bool) error {
+	if v.Type().PkgPath() == corePackage {
+		return showFields(out, v, first)
+	}
+	text, err := json.Marshal(v.Interface())
+	if fields := bytes.TrimSuffix(bytes.TrimPrefix(text, []byte("{")), []byte("}")); len(fields) > 0 {
+		comma(out, first)
+		out.Write(fields)
+	}
+	return err
 }
 
 func showSlice(out *bytes.Buffer, v reflect.Value) error {

@@ -103,7 +103,7 @@ func validatePodUpdate(p, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	}
 	errs = append(errs, validateTolerationChange(p.Spec.Tolerations, old.Spec.Tolerations, spec.Child("tolerations"), allow)...)
 	for i, gate := range p.Spec.SchedulingGates {
-		if !slices.Contains(old.Spec.SchedulingGates, gate) {
+		if !slices.Contains(old.Spec.SchedulingGates, gate) && !slices.Contains(p.Spec.SchedulingGates[i+1:], gate) {
 			errs = append(errs, field.Forbidden(spec.Child("schedulingGates").Index(i).Child("name"),
 				fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
 		}
