@@ -36,7 +36,7 @@ func InDir(dir string) Option { return func(c *run.Config) { c.DataDir = dir } }
 func Start(t testing.TB, options ...Option) *Cluster {
 	t.Helper()
 	config := run.Default()
-	config.Listen = "127.0.0.1:0"
+	config.Listen, config.DataDir = "127.0.0.1:0", ""
 	for _, o := range options {
 		o(&config)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"runtime"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/server"
 	"proa.dev/server/authn"
+	"proa.dev/server/metrics"
 	"proa.dev/server/openapi"
 )
 
@@ -73,7 +75,7 @@ func Version() *apiversion.Info {
 var errStarting = errors.New("the server is still starting")
 
 // endpoints are the paths that are not resources.
-func (s *Server) endpoints(auth identities) http.Handler {
+func (s *Server) endpoints(auth identities, counts http.Handler) http.Handler {
 	docs := openapi.New(openapi.Options{Resources: described(s.defs), Version: Version().GitVersion}).Handler(s.log)
 	e := &server.Endpoints{
 		Version: Version(),
@@ -89,12 +91,37 @@ func (s *Server) endpoints(auth identities) http.Handler {
 			}},
 		},
 		Others: map[string]http.Handler{
+			"/metrics":    counts,
 			"/openapi/v2": docs, "/openapi/v3": docs, "/openapi/v3/": docs,
 			authn.OpenIDConfigPath: http.HandlerFunc(auth.ServeOpenIDConfig),
 			authn.JWKSPath:         http.HandlerFunc(auth.ServeJWKS),
 		},
 	}
 	return e.Handler()
+}
+
+// metrics are the numbers of the server.
+func (s *Server) metrics() *metrics.Metrics {
+	v := Version()
+	return metrics.New(metrics.Gauges{
+		Objects: s.state.Counts, Version: v.GitVersion, Major: v.Major, Minor: v.Minor,
+		StoreSize: func() float64 {
+			ctx, stop := context.WithTimeout(context.Background(), time.Second)
+			defer stop()
+			n, err := s.store.Size(ctx)
+			if err != nil {
+				return 0
+			}
+			return float64(n)
+		},
+	})
+}
+
+func counted(o server.Observation) metrics.Request {
+	return metrics.Request{
+		Verb: o.Verb, Group: o.Group, Version: o.Version, Resource: o.Resource, Subresource: o.Sub, Scope: o.Scope,
+		DryRun: o.DryRun, Code: o.Code, Bytes: o.Bytes, Took: o.Took,
+	}
 }
 
 func (s *Server) healthy(ctx context.Context) error { return s.store.Healthy(ctx) }

@@ -128,17 +128,20 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	counts := s.metrics()
 	versions := server.NewVersions(scheme, s.defs)
 	s.front = server.New(server.Config{
 		State: s.state, Authn: auth, Authz: chain, Log: s.log, Recorder: hop.NewRecorder(4096),
 		Owner:   fields.New(scheme, versions, versions),
 		Check:   []server.Plugin{server.NamespaceLifecycle(), server.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: chain})},
-		Address: s.advertise().String(), Paths: s.endpoints(auth),
+		Address: s.advertise().String(), Paths: s.endpoints(auth, counts.Handler()),
+		Observe:  func(o server.Observation) { counts.Done(counted(o)) },
+		Watching: func(o server.Observation) func() { return counts.Watching(counted(o)) },
 	})
 	s.http = &http.Server{
 		Handler: s.front, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		TLSConfig:         authn.ServerTLS(s.pki.ServingCert),
-		ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 20,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 20,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReadFrameSize: 256 << 10},
 	}
 	return nil

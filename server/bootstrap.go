@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -102,7 +103,10 @@ func plantAll(ctx context.Context, c client.Client, all []Seedling) error {
 		seats <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-seats }()
-			_, err := c.Create(ctx, s.Resource, s.Object)
+			err := persist(ctx, func() error {
+				_, err := c.Create(ctx, s.Resource, s.Object.DeepCopyObject().(kind.Object))
+				return err
+			})
 			if err != nil && !apierrors.IsAlreadyExists(err) {
 				errs[i] = fmt.Errorf("create %s %s: %w", s.Resource, s.Object.GetName(), err)
 			}
@@ -110,6 +114,21 @@ func plantAll(ctx context.Context, c client.Client, all []Seedling) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// persist tries again while the store is too busy to answer in time, as on a machine under load.
+func persist(ctx context.Context, try func() error) error {
+	for n := 0; ; n++ {
+		err := try()
+		if n == 10 || (!apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err)) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond << min(n, 4)):
+		}
+	}
 }
 
 func serviceCIDR(s Seed) Seedling {

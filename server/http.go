@@ -54,8 +54,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			}
 		}
 		if s.Observe != nil {
-			s.Observe(Observation{Verb: rt.verb, Resource: rt.resource, Group: rt.gvr.Group, Version: rt.gvr.Version, Plural: rt.gvr.Resource,
-				Sub: rt.sub, Named: rt.name != "", Namespaced: rt.namespace != "", DryRun: req.URL.Query().Has("dryRun"), Code: out.code, Bytes: out.bytes, Took: time.Since(start)})
+			o := rt.observation(req)
+			o.Code, o.Bytes, o.Took = out.code, out.bytes, time.Since(start)
+			s.Observe(o)
 		}
 	}()
 	head := w.Header()
@@ -78,13 +79,29 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.serveResource(out, req, rt, who, start)
 }
 
-// Observation is what a metrics collector is told about a finished request.
+// Observation is what a metrics collector is told about a request.
 type Observation struct {
-	Verb, Group, Version, Plural, Sub   string
-	Resource, Named, Namespaced, DryRun bool
+	Verb, Group, Version, Resource, Sub string
+	Scope                               string // resource, namespace, cluster; empty when it is not for a resource
+	DryRun                              bool
 	Code                                int
 	Bytes                               int64
 	Took                                time.Duration
+}
+
+func (rt *route) observation(req *http.Request) Observation {
+	o := Observation{Verb: rt.verb, Group: rt.gvr.Group, Version: rt.gvr.Version, Resource: rt.gvr.Resource, Sub: rt.sub}
+	switch {
+	case !rt.resource:
+	case rt.name != "":
+		o.Scope = "resource"
+	case rt.namespace != "":
+		o.Scope = "namespace"
+	default:
+		o.Scope = "cluster"
+	}
+	o.DryRun = strings.Contains(req.URL.RawQuery, "dryRun=")
+	return o
 }
 
 // recorder remembers the status of an answer.
@@ -208,6 +225,10 @@ func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 	}
 	e := &encoder{codec: s.State.Codec, def: r.Def, f: f}
 	if res.Watch != nil {
+		if s.Watching != nil {
+			rt := routeOf(req.Method, req.URL.Path)
+			defer s.Watching(rt.observation(req))()
+		}
 		s.stream(w, req, res.Watch, e)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -43,6 +44,8 @@ type Config struct {
 	Mutate, Check []Plugin
 	// Observe is told about every finished HTTP request; nil for nobody.
 	Observe func(Observation)
+	// Watching is told about every watch that begins, and what it returns is called when it ends; nil for nobody.
+	Watching func(Observation) (ended func())
 	// Paths serves what is not a resource: health, metrics, OpenAPI and the like. Discovery is the server's own.
 	Paths http.Handler
 	// Address is where clients reach the server, for discovery.
@@ -84,5 +87,8 @@ func New(c Config) *Server {
 	if c.Inflight == 0 {
 		c.Inflight = 600
 	}
+	// The library keeps this bound in a variable of its own: how much the copy operations of one JSON patch
+	// may add to a document.
+	jsonpatch.AccumulatedCopySizeLimit = maxBody
 	return &Server{Config: c, queue: newQueue(c.Inflight)}
 }

@@ -95,6 +95,19 @@ func (s *State) Cache(def *kind.Def) *watch.Cache {
 	return c
 }
 
+// Counts is the number of objects of each resource whose cache has been asked for.
+func (s *State) Counts() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]int{}
+	for _, def := range s.defs.Load().stored {
+		if c := s.caches[def.Stored]; c != nil {
+			out[def.Resource().String()] = c.Len()
+		}
+	}
+	return out
+}
+
 // Get reads one object, fresh. The object is shared and read-only.
 func (s *State) Get(ctx context.Context, gr schema.GroupResource, namespace, name string) (kind.Object, error) {
 	def := s.Def(gr)
