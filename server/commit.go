@@ -82,10 +82,12 @@ func (s *Server) put(ctx context.Context, r *Request, def *kind.Def, obj, old ki
 	if err != nil {
 		return nil, 0, passConflict(err)
 	}
-	out := last
-	if obj == nil {
-		out = old.DeepCopyObject().(kind.Object)
+	if obj != nil {
+		// What the client sees is what was stored, which does not tell an empty list from none.
+		out, err := s.State.Codec.Load(def, kv.Pair{Value: w.Value, Rev: at})
+		return out, at, err
 	}
+	out := old.DeepCopyObject().(kind.Object)
 	out.SetResourceVersion(strconv.FormatInt(at, 10))
 	return out, at, nil
 }

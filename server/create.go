@@ -42,9 +42,7 @@ func (s *Server) create(ctx context.Context, r *Request) (*Response, error) {
 // matchNamespace gives the object the namespace of the request, and refuses another one.
 func matchNamespace(r *Request, obj kind.Object) error {
 	if r.Def.Scope == kind.Cluster && (r.Sub == nil || r.Sub.Body == nil) {
-		if obj.GetNamespace() != "" && r.Sub == nil {
-			return badRequest("namespace may not be set on a cluster-scoped %s", r.Def.Kind)
-		}
+		obj.SetNamespace("")
 		return nil
 	}
 	switch obj.GetNamespace() {
@@ -95,9 +93,6 @@ func birth(obj kind.Object) {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
-	if obj.GetName() == "" && obj.GetGenerateName() == "" {
-		return
-	}
 }
 
 // own records who owns the fields of obj after this request.

@@ -195,6 +195,10 @@ func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 		err = s.readRequest(w, req, r)
 	}
 	if err != nil {
+		if r.Def.Deprecated != "" {
+			r.Warn(r.Def.Deprecated)
+		}
+		warnings(w, r)
 		// Whether the client may ask at all comes before what is wrong with the question.
 		if aerr := s.authorize(req.Context(), r); aerr != nil {
 			err = aerr

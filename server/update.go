@@ -83,9 +83,7 @@ func (s *Server) createByUpdate(ctx context.Context, r *Request, next *change) (
 	if err != nil {
 		return nil, err
 	}
-	if r.Verb == "update" && obj.GetResourceVersion() != "" {
-		return nil, notFound(r.Def, r.Name)
-	}
+	obj.SetResourceVersion("")
 	if obj.GetUID() != "" {
 		return nil, apierrors.NewConflict(r.Def.Resource(), r.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", obj.GetUID()))
 	}
