@@ -232,7 +232,7 @@ func TestStreams(t *testing.T) {
 		t.Errorf("proxy without an address: %v", err)
 	}
 	p.Spec.NodeName = "node"
-	if err := connectNode(t.Context(), nil, p); !apierrors.IsServiceUnavailable(err) {
+	if err := connectNode(t.Context(), &fakeDoor{pod: p}, p); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("exec without an agent: %v", err)
 	}
 }

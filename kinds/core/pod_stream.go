@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
 )
@@ -20,9 +21,12 @@ func connectLog(ctx context.Context, d kind.Door, p *corev1.Pod) error {
 }
 
 // connectNode opens a stream through the node that runs a pod.
-func connectNode(_ context.Context, _ kind.Door, p *corev1.Pod) error {
+func connectNode(ctx context.Context, d kind.Door, p *corev1.Pod) error {
 	if p.Spec.NodeName == "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", p.Name))
+	}
+	if _, err := d.Get(ctx, schema.GroupResource{Resource: "nodes"}, "", p.Spec.NodeName); apierrors.IsNotFound(err) {
+		return apierrors.NewNotFound(podResource(), p.Spec.NodeName) // clients know it under this name
 	}
 	return noAgent(p)
 }
