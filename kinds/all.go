@@ -51,7 +51,7 @@ func All() []*kind.Def {
 		flowcontrol.All(),
 		authentication.All(),
 		authorization.All(),
-		resource.All(),
+		resource.All(resource.Hooks{}),
 		storagemigration.All(),
 		apiextensions.All(),
 		apiregistration.All(),

@@ -4,12 +4,12 @@ package resource
 import "proa.dev/kinds/kind"
 
 // All lists the kinds of the group.
-func All() []*kind.Def {
+func All(h Hooks) []*kind.Def {
 	return []*kind.Def{
-		DeviceClasses(),
+		DeviceClasses(h),
 		DeviceTaintRules(),
-		ResourceClaims(),
-		ResourceClaimTemplates(),
+		ResourceClaims(h),
+		ResourceClaimTemplates(h),
 		ResourceSlices(),
 	}
 }

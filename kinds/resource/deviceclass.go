@@ -7,14 +7,14 @@ import (
 )
 
 // DeviceClasses name sorts of devices that claims can ask for.
-func DeviceClasses() *kind.Def {
+func DeviceClasses(h Hooks) *kind.Def {
 	type class = resourcev1.DeviceClass
 	return kind.Define(kind.Resource[class]{
 		Group: resourcev1.GroupName, Version: "v1", Kind: "DeviceClass", Plural: "deviceclasses", Scope: kind.Cluster,
 		Spec:       func(c *class) any { return &c.Spec },
 		Generation: true,
 		Delete:     kind.Deletion[class]{Returns: true},
-		Validate:   validateClass,
+		Validate:   h.validateClass,
 		Columns:    []kind.Column[class]{kind.NameColumn[class](), kind.AgeColumn[class]()},
 	})
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // ResourceClaims ask for devices.
-func ResourceClaims() *kind.Def {
+func ResourceClaims(h Hooks) *kind.Def {
 	type claim = resourcev1.ResourceClaim
 	return kind.Define(kind.Resource[claim]{
 		Group: resourcev1.GroupName, Version: "v1", Kind: "ResourceClaim", Plural: "resourceclaims",
@@ -19,7 +19,7 @@ func ResourceClaims() *kind.Def {
 		Delete:   kind.Deletion[claim]{Returns: true},
 		Default:  defaultClaim,
 		Prepare:  prepareClaim,
-		Validate: validateClaim,
+		Validate: h.validateClaim,
 		Allow:    allowClaim,
 		Subs: []kind.Sub[claim]{{
 			Name:  "status",

@@ -7,14 +7,14 @@ import (
 )
 
 // ResourceClaimTemplates are claims that each pod gets its own of.
-func ResourceClaimTemplates() *kind.Def {
+func ResourceClaimTemplates(h Hooks) *kind.Def {
 	type template = resourcev1.ResourceClaimTemplate
 	return kind.Define(kind.Resource[template]{
 		Group: resourcev1.GroupName, Version: "v1", Kind: "ResourceClaimTemplate", Plural: "resourceclaimtemplates",
 		Delete:   kind.Deletion[template]{Returns: true},
 		Default:  func(t *template) { defaultSpec(&t.Spec.Spec) },
 		Prepare:  prepareTemplate,
-		Validate: validateTemplate,
+		Validate: h.validateTemplate,
 		Allow:    allowTemplate,
 		Columns:  []kind.Column[template]{kind.NameColumn[template](), kind.AgeColumn[template]()},
 	})

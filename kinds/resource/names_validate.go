@@ -1,0 +1,164 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/check"
+	"proa.dev/kinds/core"
+)
+
+// each checks the items of a list, or refuses it when it is too long: then nothing of it is read.
+func each[T any](list []T, most int, path *field.Path, item func(*T, *field.Path) field.ErrorList) field.ErrorList {
+	if most >= 0 && len(list) > most {
+		return field.ErrorList{field.TooMany(path, len(list), most)}
+	}
+	var errs field.ErrorList
+	for i := range list {
+		errs = append(errs, item(&list[i], path.Index(i))...)
+	}
+	return errs
+}
+
+// unique is each for a list whose items have different keys.
+func unique[T any, K comparable](list []T, most int, path *field.Path, key func(*T) K, item func(*T, *field.Path) field.ErrorList) field.ErrorList {
+	errs := each(list, most, path, item)
+	if most >= 0 && len(list) > most {
+		return errs
+	}
+	seen := map[K]bool{}
+	for i := range list {
+		k := key(&list[i])
+		if seen[k] {
+			errs = append(errs, field.Duplicate(path.Index(i), k))
+		}
+		seen[k] = true
+	}
+	return errs
+}
+
+func oneOf[S ~string](value S, path *field.Path, known ...S) field.ErrorList {
+	switch {
+	case value == "":
+		return field.ErrorList{field.Required(path, "")}
+	case !slices.Contains(known, value):
+		return field.ErrorList{field.NotSupported(path, value, known)}
+	}
+	return nil
+}
+
+func validateLabel(name string, path *field.Path) field.ErrorList {
+	return check.Messages(name, path, validation.IsDNS1123Label(name))
+}
+
+// validateDriver wants a driver's name; core's words are those of the API.
+func validateDriver(name string, path *field.Path) field.ErrorList {
+	return core.ValidateCSIDriverName(name, path)
+}
+
+// validatePool wants one or more subdomains with slashes between them.
+func validatePool(name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	var errs field.ErrorList
+	if len(name) > validation.DNS1123SubdomainMaxLength {
+		errs = append(errs, field.TooLong(path, "", validation.DNS1123SubdomainMaxLength))
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		errs = append(errs, check.Messages(part, path, validation.IsDNS1123Subdomain(part))...)
+	}
+	return errs
+}
+
+func validateUID(uid string, path *field.Path) field.ErrorList {
+	if err := uuid.Validate(uid); err != nil {
+		return field.ErrorList{field.Invalid(path, uid, fmt.Sprintf("error validating uid: %v", err))}
+	}
+	if len(uid) != 36 || uid != strings.ToLower(uid) {
+		return field.ErrorList{field.Invalid(path, uid, "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters")}
+	}
+	return nil
+}
+
+// validateQualified wants a C identifier, perhaps behind a domain and a slash.
+func validateQualified(name string, path *field.Path) field.ErrorList {
+	parts := strings.Split(name, "/")
+	var errs field.ErrorList
+	switch len(parts) {
+	case 1:
+		errs = validateIdentifier(parts[0], path)
+	case 2:
+		if parts[0] == "" {
+			errs = append(errs, field.Invalid(path, "", "the domain must not be empty"))
+		} else {
+			errs = append(errs, validateDriver(parts[0], path)...)
+		}
+		if parts[1] == "" {
+			errs = append(errs, field.Invalid(path, "", "the name must not be empty"))
+		} else {
+			errs = append(errs, validateIdentifier(parts[1], path)...)
+		}
+	}
+	return errs
+}
+
+func validateFullyQualified(name string, path *field.Path) field.ErrorList {
+	errs := validateQualified(name, path)
+	if !strings.Contains(name, "/") {
+		errs = append(errs, field.Invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash"))
+	}
+	return errs
+}
+
+func validateIdentifier(id string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(id) > resourcev1.DeviceMaxIDLength {
+		errs = append(errs, field.TooLong(path, "", resourcev1.DeviceMaxIDLength))
+	}
+	return append(errs, check.Messages(id, path, content.IsCIdentifier(id))...)
+}
+
+func validateTaint(t, old *resourcev1.DeviceTaint, path *field.Path) field.ErrorList {
+	errs := metav1validation.ValidateLabelName(t.Key, path.Child("key"))
+	if t.Value != "" {
+		errs = append(errs, check.Messages(t.Value, path.Child("value"), validation.IsValidLabelValue(t.Value))...)
+	}
+	if old == nil || old.Effect != t.Effect {
+		errs = append(errs, oneOf(t.Effect, path.Child("effect"), effects()...)...)
+	}
+	return errs
+}
+
+func effects() []resourcev1.DeviceTaintEffect {
+	return []resourcev1.DeviceTaintEffect{resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone}
+}
+
+func validateToleration(t *resourcev1.DeviceToleration, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if t.Key != "" {
+		errs = append(errs, metav1validation.ValidateLabelName(t.Key, path.Child("key"))...)
+	}
+	switch t.Operator {
+	case resourcev1.DeviceTolerationOpExists:
+		if t.Value != "" {
+			errs = append(errs, field.Invalid(path.Child("value"), t.Value, "must be empty for operator `Exists`"))
+		}
+	case resourcev1.DeviceTolerationOpEqual:
+		errs = append(errs, check.Messages(t.Value, path.Child("value"), validation.IsValidLabelValue(t.Value))...)
+	default:
+		errs = append(errs, oneOf(t.Operator, path.Child("operator"), resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)...)
+	}
+	if t.Effect != "" {
+		errs = append(errs, oneOf(t.Effect, path.Child("effect"), effects()...)...)
+	}
+	return errs
+}
