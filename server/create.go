@@ -33,6 +33,9 @@ func (s *Server) create(ctx context.Context, r *Request) (*Response, error) {
 	switch {
 	case r.Sub != nil:
 		return s.act(ctx, r, obj)
+	case r.Def.Act != nil:
+		call := &kind.Call{Namespace: r.Namespace, Name: obj.GetName(), Body: obj, DryRun: r.Options.DryRun}
+		return done(r.Def.Act(ctx, s.door(r), call))
 	case r.Def.Asked:
 		return s.answer(ctx, r, obj)
 	}
@@ -116,8 +119,8 @@ func (s *Server) manager(r *Request) *schema.Manager {
 	switch {
 	case r.Sub != nil:
 		t.Subresource, t.Reset = r.Sub.Name, r.Sub.Reset
-	case r.Def.HasStatus:
-		t.Reset = []string{"status"}
+	default:
+		t.Reset = r.Def.Storage().Reset
 	}
 	return s.Owner.For(t)
 }
@@ -154,7 +157,11 @@ func (s *Server) act(ctx context.Context, r *Request, body kind.Object) (*Respon
 		return nil, err
 	}
 	call := &kind.Call{Namespace: r.Namespace, Name: r.Name, Body: body, DryRun: r.Options.DryRun}
-	out, err := r.Sub.Do(ctx, s.door(r), call, parent.DeepCopyObject().(kind.Object))
+	return done(r.Sub.Do(ctx, s.door(r), call, parent.DeepCopyObject().(kind.Object)))
+}
+
+// done is the answer of an action: what it returns, or success.
+func done(out kind.Object, err error) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}

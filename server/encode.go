@@ -189,8 +189,13 @@ func (e *encoder) table(objects []kind.Object, meta metav1.ListMeta, columns boo
 		t.ColumnDefinitions = e.def.Columns
 	}
 	t.Rows = make([]metav1.TableRow, 0, len(objects))
+	mark := func(kind.Object, []any) {}
+	if e.def.InList != nil {
+		mark = e.def.InList(objects)
+	}
 	for _, o := range objects {
 		row := metav1.TableRow{Cells: e.def.Row(o)}
+		mark(o, row.Cells)
 		if e.def.RowConditions != nil {
 			row.Conditions = e.def.RowConditions(o)
 		}

@@ -113,7 +113,7 @@ func (s *Server) write(ctx context.Context, r *Request, obj, old kind.Object, re
 		return nil, 0, err
 	}
 	r.Clock.Done(hop.Mutate)
-	if err := s.check(r, obj, old); err != nil { // hop 5
+	if err := s.check(ctx, r, obj, old); err != nil { // hop 5
 		return nil, 0, err
 	}
 	r.Clock.Done(hop.Schema)

@@ -213,7 +213,7 @@ func (s *Server) project(r *Request, old, body kind.Object) (kind.Object, error)
 }
 
 // check is the second half of hop 5: what the kind itself demands of a write.
-func (s *Server) check(r *Request, obj, old kind.Object) error {
+func (s *Server) check(ctx context.Context, r *Request, obj, old kind.Object) error {
 	def := r.Def.Storage()
 	if old != nil {
 		obj.SetSelfLink("")
@@ -221,12 +221,19 @@ func (s *Server) check(r *Request, obj, old kind.Object) error {
 	}
 	var errs field.ErrorList
 	var warn func(obj, old kind.Object) []string
+	var allow func(ctx context.Context, d kind.Door, obj, old kind.Object) field.ErrorList
 	if r.Sub != nil && r.Sub.View == nil {
 		r.Sub.Prepare(obj, old)
-		errs, warn = r.Sub.Validate(obj, old), r.Sub.Warn
+		errs, warn, allow = r.Sub.Validate(obj, old), r.Sub.Warn, r.Sub.Allow
 	} else {
 		def.Prepare(obj, old)
-		errs, warn = s.validateAs(r.Def, obj, old), def.Warn
+		if def.PrepareFor != nil {
+			def.PrepareFor(r.User, obj, old)
+		}
+		errs, warn, allow = s.validateAs(r.Def, obj, old), def.Warn, def.Allow
+	}
+	if len(errs) == 0 && allow != nil {
+		errs = allow(ctx, s.door(r), obj, old)
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(def.GroupKind(), obj.GetName(), errs)
