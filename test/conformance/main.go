@@ -29,10 +29,10 @@ import (
 )
 
 type flags struct {
-	proa, kubeconfig, focus, tier, docs string
-	gate, upstream, keep, withNodes     bool
-	procs, batch                        int
-	limit, gateLimit                    time.Duration
+	proa, kubeconfig, focus, skip, tier, docs string
+	gate, upstream, keep, withNodes           bool
+	procs, batch                              int
+	limit, gateLimit                          time.Duration
 }
 
 func parse() flags {
@@ -40,6 +40,7 @@ func parse() flags {
 	flag.StringVar(&f.proa, "proa", "bin/proa", "the proa binary to start a cluster with")
 	flag.StringVar(&f.kubeconfig, "kubeconfig", "", "use the running cluster of this kubeconfig instead")
 	flag.StringVar(&f.focus, "focus", os.Getenv("FOCUS"), "only tests whose name matches this expression")
+	flag.StringVar(&f.skip, "skip", os.Getenv("SKIP"), "leave out tests whose name matches this expression")
 	flag.StringVar(&f.tier, "tier", os.Getenv("TIER"), "only tests of these tiers, separated by commas: 1, 2a, 2b, 3a, 3b")
 	flag.StringVar(&f.docs, "docs", "docs/conformance.md", "write the result table to this file")
 	flag.BoolVar(&f.gate, "gate", false, "run what is recorded as passing and needs no containers; fail if one of them fails twice; record nothing")
@@ -131,6 +132,10 @@ func choose(f flags, rec *record) ([]test, error) {
 	if err != nil {
 		return nil, fmt.Errorf("focus: %w", err)
 	}
+	skip, err := regexp.Compile(f.skip)
+	if err != nil {
+		return nil, fmt.Errorf("skip: %w", err)
+	}
 	tiers := strings.FieldsFunc(f.tier, func(r rune) bool { return r == ',' })
 	if f.gate {
 		tiers = []string{"1", "2a"}
@@ -140,6 +145,7 @@ func choose(f flags, rec *record) ([]test, error) {
 		switch {
 		case len(tiers) > 0 && !slices.Contains(tiers, t.Tier):
 		case !focus.MatchString(t.Name):
+		case f.skip != "" && skip.MatchString(t.Name):
 		case f.gate && (!rec.passing[t.Name] || rec.results[t.Name].Seconds > f.gateLimit.Seconds()):
 		default:
 			out = append(out, t)
