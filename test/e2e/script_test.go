@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -24,6 +25,7 @@ import (
 //	stdin FILE                           the next command reads FILE
 //	env NAME=VALUE                       set a variable; $NAME is replaced everywhere
 //	COMMAND &                            run it in the background
+//	output REGEX                         wait until it has printed this
 //	wait                                 wait for it; stdout is then what it printed
 //	stop                                 interrupt it instead
 //	[kubectl] LINE, [kubectl-old] LINE   only with that kubectl
@@ -43,7 +45,25 @@ type script struct {
 
 type background struct {
 	cmd         *exec.Cmd
-	out, errOut bytes.Buffer
+	out, errOut buffer
+}
+
+// buffer is read while a program writes to it. mu guards all.
+type buffer struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.String()
 }
 
 // patience bounds everything that is waited for. It is no assertion about speed: a slow machine has to pass.
@@ -138,6 +158,17 @@ func (s *script) step(line string) error {
 		name, value, _ := strings.Cut(words[1], "=")
 		s.setenv(name, value)
 		return nil
+	case "output":
+		re, err := regexp.Compile("(?m)" + words[1])
+		if err != nil || s.back == nil {
+			return fmt.Errorf("no command is in the background, or a bad expression: %w", err)
+		}
+		return s.until(func() error {
+			if s.stdout = s.back.out.String(); !re.MatchString(s.stdout) {
+				return fmt.Errorf("the background command has not printed it")
+			}
+			return nil
+		})
 	case "wait", "stop":
 		return s.end(words[0] == "stop")
 	case "eventually":
