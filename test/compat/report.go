@@ -210,6 +210,7 @@ func (s *summary) text(limit int) string {
 	for _, r := range append(slices.Clone(s.rows), s.total) {
 		fmt.Fprintf(&b, "%-70s %8d %8d %6d %6d %8d %8d\n", r.name, r.requests, r.same, r.order, r.explained, r.unexplained, r.blocked)
 	}
+	b.WriteString(s.byStep(5))
 	for i, g := range s.groups() {
 		if i == limit && limit > 0 {
 			fmt.Fprintf(&b, "\nand %d more; -text FILE writes them all\n", len(s.groups())-i)
@@ -220,6 +221,38 @@ func (s *summary) text(limit int) string {
 	}
 	for name, steps := range s.blocked {
 		fmt.Fprintf(&b, "\nnot sent in %s: %s\n", name, head(strings.Join(steps, "; "), 400))
+	}
+	return b.String()
+}
+
+// byStep lists the steps that differ in many cases: one cause each, most
+// likely, in what all kinds share.
+func (s *summary) byStep(least int) string {
+	example := map[string]finding{}
+	cases := map[string]map[string]int{}
+	for _, f := range s.findings {
+		if f.Reason != "" || f.Class == "order" {
+			continue
+		}
+		if cases[f.Step] == nil {
+			cases[f.Step], example[f.Step] = map[string]int{}, f
+		}
+		cases[f.Step][f.Case]++
+	}
+	var steps []string
+	for step, in := range cases {
+		if len(in) >= least {
+			steps = append(steps, step)
+		}
+	}
+	slices.SortFunc(steps, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(cases[b]), len(cases[a])), cmp.Compare(a, b))
+	})
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nSteps that differ in %d cases or more, with an example\n", least)
+	for _, step := range steps {
+		f := example[step]
+		fmt.Fprintf(&b, "%4d  %s (%s, %s): upstream %s, proa %s\n", len(cases[step]), step, f.Case, f.Field, head(f.Upstream, 200), head(f.Proa, 200))
 	}
 	return b.String()
 }
@@ -259,6 +292,7 @@ func (s *summary) markdown() string {
 		}
 	}
 	b.WriteString("\n\"Order only\" are refusals with the same causes in another order. \"Not sent\" are requests that need an earlier answer which differed.\n")
+	fmt.Fprintf(&b, "\n## Unexplained differences that many kinds share\n\n```\n%s```\n", s.byStep(10))
 	b.WriteString("\n## Unexplained differences, most frequent first\n\n")
 	for i, g := range s.groups() {
 		if i == 100 {

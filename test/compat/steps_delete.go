@@ -37,9 +37,11 @@ func (k *kindCase) deleteSteps() {
 	del("negative grace", name, query("gracePeriodSeconds", "-5", "dryRun", "All"), nil)
 	del("bad grace", name, query("gracePeriodSeconds", "x"), nil)
 	del("other kind of options", name, dry(), func(*state) any { return map[string]any{"apiVersion": "v1", "kind": "Pod"} })
-	del("unknown option", name, dry(), options("nonsense", 1))
-	del("options twice", name, query("dryRun", "All", "gracePeriodSeconds", "1"), options("gracePeriodSeconds", 2))
-	del("without options kind", name, dry(), func(*state) any { return map[string]any{} })
+	del("unknown option", name, nil, options("nonsense", 1, "dryRun", []any{"All"}))
+	del("without options kind", name, nil, func(*state) any { return map[string]any{"dryRun": []any{"All"}} })
+	// With options in the body those in the query do not count.
+	del("options twice", k.objectName(second), query("dryRun", "All"), options("gracePeriodSeconds", 0))
+	k.get("get after options twice", k.path(k.objectName(second), ""), "", nil)
 	k.add("delete with broken body", "", func(*state) *call {
 		return &call{method: http.MethodDelete, path: k.path(name, ""), body: []byte("{"), contentType: "application/json"}
 	})
