@@ -42,7 +42,7 @@ func validateOptions(standard, most resource.Quantity, options []resource.Quanti
 		}
 	}
 	found := false
-	errs = append(errs, unique(options, maxOptions, path, func(q *resource.Quantity) string { return q.AsDec().String() }, func(q *resource.Quantity, at *field.Path) field.ErrorList {
+	errs = append(errs, distinct(options, maxOptions, path, func(q *resource.Quantity) string { return q.AsDec().String() }, func(q *resource.Quantity, at *field.Path) field.ErrorList {
 		found = found || q.Cmp(standard) == 0
 		if q.Cmp(most) > 0 {
 			return field.ErrorList{field.Invalid(at, q.String(), fmt.Sprintf("option is larger than capacity value: %s", most.String()))}

@@ -66,7 +66,7 @@ func (h Hooks) validateClaim(c, old *resourcev1.ResourceClaim) field.ErrorList {
 		}
 		return field.ErrorList{check.Fixed(spec)}
 	}
-	return h.validateDevices(&c.Spec.Devices, spec.Child("devices"))
+	return ordered(h.validateDevices(&c.Spec.Devices, spec.Child("devices")))
 }
 
 func (h Hooks) validateTemplate(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
@@ -74,7 +74,7 @@ func (h Hooks) validateTemplate(t, old *resourcev1.ResourceClaimTemplate) field.
 	if old != nil {
 		return check.Same(t.Spec, old.Spec, spec)
 	}
-	return append(validateTemplateMeta(&t.Spec.ObjectMeta, spec.Child("metadata")), h.validateDevices(&t.Spec.Spec.Devices, spec.Child("spec", "devices"))...)
+	return ordered(append(validateTemplateMeta(&t.Spec.ObjectMeta, spec.Child("metadata")), h.validateDevices(&t.Spec.Spec.Devices, spec.Child("spec", "devices"))...))
 }
 
 func validateTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
@@ -91,9 +91,9 @@ func (h Hooks) validateDevices(c *resourcev1.DeviceClaim, path *field.Path) fiel
 		errs := unique(x.Requests, resourcev1.DeviceRequestsMaxSize, at.Child("requests"), same, names.validateRef)
 		switch {
 		case x.MatchAttribute != nil:
-			errs = append(errs, validateFullyQualified(string(*x.MatchAttribute), at.Child("matchAttribute"))...)
+			errs = append(errs, late(validateFullyQualified(string(*x.MatchAttribute), at.Child("matchAttribute")))...)
 		case x.DistinctAttribute != nil:
-			errs = append(errs, validateFullyQualified(string(*x.DistinctAttribute), at.Child("distinctAttribute"))...)
+			errs = append(errs, late(validateFullyQualified(string(*x.DistinctAttribute), at.Child("distinctAttribute")))...)
 		default:
 			errs = append(errs, field.Required(at, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
 		}
@@ -116,23 +116,19 @@ func (h Hooks) validateRequest(r *resourcev1.DeviceRequest, path *field.Path) fi
 		errs = append(errs, unique(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, path.Child("firstAvailable"),
 			func(s *resourcev1.DeviceSubRequest) string { return s.Name },
 			func(s *resourcev1.DeviceSubRequest, at *field.Path) field.ErrorList {
-				return append(validateLabel(s.Name, at.Child("name")), h.validateWish(s.DeviceClassName, s.Selectors, s.AllocationMode, s.Count, s.Tolerations, at)...)
+				errs := append(validateLabel(s.Name, at.Child("name")), late(validateClassName(s.DeviceClassName, at.Child("deviceClassName")))...)
+				return append(errs, h.validateWish(s.Selectors, s.AllocationMode, s.Count, s.Tolerations, at)...)
 			})...)
 	default:
 		e := r.Exactly
-		errs = append(errs, h.validateWish(e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations, path.Child("exactly"))...)
+		errs = append(errs, validateClassName(e.DeviceClassName, path.Child("exactly", "deviceClassName"))...)
+		errs = append(errs, h.validateWish(e.Selectors, e.AllocationMode, e.Count, e.Tolerations, path.Child("exactly"))...)
 	}
 	return errs
 }
 
-func (h Hooks) validateWish(class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64, tolerations []resourcev1.DeviceToleration, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if class == "" {
-		errs = append(errs, field.Required(path.Child("deviceClassName"), ""))
-	} else {
-		errs = append(errs, check.Messages(class, path.Child("deviceClassName"), validation.IsDNS1123Subdomain(class))...)
-	}
-	errs = append(errs, h.validateSelectors(selectors, false, path.Child("selectors"))...)
+func (h Hooks) validateWish(selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64, tolerations []resourcev1.DeviceToleration, path *field.Path) field.ErrorList {
+	errs := h.validateSelectors(selectors, false, path.Child("selectors"))
 	switch mode {
 	case resourcev1.DeviceAllocationModeAll:
 		if count != 0 {
@@ -143,9 +139,17 @@ func (h Hooks) validateWish(class string, selectors []resourcev1.DeviceSelector,
 			errs = append(errs, field.Invalid(path.Child("count"), count, "must be greater than zero"))
 		}
 	default:
-		errs = append(errs, field.NotSupported(path.Child("allocationMode"), mode, []resourcev1.DeviceAllocationMode{resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount}))
+		known := []resourcev1.DeviceAllocationMode{resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount}
+		errs = append(errs, late(field.ErrorList{field.NotSupported(path.Child("allocationMode"), mode, known)})...)
 	}
 	return append(errs, each(tolerations, resourcev1.DeviceTolerationsMaxLength, path.Child("tolerations"), validateToleration)...)
+}
+
+func validateClassName(class string, path *field.Path) field.ErrorList {
+	if class == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return check.Messages(class, path, validation.IsDNS1123Subdomain(class))
 }
 
 // validateSelectors does not read expressions again that are stored.
@@ -173,7 +177,7 @@ func validateConfig(c *resourcev1.DeviceConfiguration, stored bool, path *field.
 		return field.ErrorList{field.Required(path.Child("opaque"), "")}
 	}
 	at := path.Child("opaque")
-	return append(validateDriver(c.Opaque.Driver, at.Child("driver")), validateRaw(c.Opaque.Parameters, stored, resourcev1.OpaqueParametersMaxLength, at.Child("parameters"))...)
+	return append(late(validateNamedDriver(c.Opaque.Driver, at.Child("driver"))), validateRaw(c.Opaque.Parameters, stored, resourcev1.OpaqueParametersMaxLength, at.Child("parameters"))...)
 }
 
 // validateRaw wants a JSON object. One that is stored may be longer than is allowed now.
@@ -206,9 +210,9 @@ func (h Hooks) validateClass(c, old *resourcev1.DeviceClass) field.ErrorList {
 		return validateConfig(&x.DeviceConfiguration, sameConfig, at)
 	})...)
 	if name := c.Spec.ExtendedResourceName; name != nil {
-		errs = append(errs, validateExtended(*name, spec.Child("extendedResourceName"))...)
+		errs = append(errs, late(validateExtended(*name, spec.Child("extendedResourceName")))...)
 	}
-	return errs
+	return ordered(errs)
 }
 
 func validateTaintRule(r, old *resourcev1.DeviceTaintRule) field.ErrorList {
@@ -230,7 +234,7 @@ func validateTaintRule(r, old *resourcev1.DeviceTaintRule) field.ErrorList {
 	if old != nil {
 		was = &old.Spec.Taint
 	}
-	return append(errs, validateTaint(&r.Spec.Taint, was, spec.Child("taint"))...)
+	return ordered(append(errs, validateTaint(&r.Spec.Taint, was, spec.Child("taint"))...))
 }
 
 func validateTaintRuleStatus(r, _ *resourcev1.DeviceTaintRule) field.ErrorList {

@@ -1,9 +1,9 @@
 package resource
 
 import (
-	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -16,10 +16,27 @@ import (
 	"proa.dev/kinds/core"
 )
 
+// late marks violations of declared rules. Clients know them as the last ones.
+func late(errs field.ErrorList) field.ErrorList { return errs.MarkCoveredByDeclarative() }
+
+// ordered puts the marked errors behind the others.
+func ordered(errs field.ErrorList) field.ErrorList {
+	slices.SortStableFunc(errs, func(a, b *field.Error) int {
+		switch {
+		case a.CoveredByDeclarative == b.CoveredByDeclarative:
+			return 0
+		case a.CoveredByDeclarative:
+			return 1
+		}
+		return -1
+	})
+	return errs
+}
+
 // each checks the items of a list, or refuses it when it is too long: then nothing of it is read.
 func each[T any](list []T, most int, path *field.Path, item func(*T, *field.Path) field.ErrorList) field.ErrorList {
 	if most >= 0 && len(list) > most {
-		return field.ErrorList{field.TooMany(path, len(list), most)}
+		return late(field.ErrorList{field.TooMany(path, len(list), most)})
 	}
 	var errs field.ErrorList
 	for i := range list {
@@ -28,12 +45,29 @@ func each[T any](list []T, most int, path *field.Path, item func(*T, *field.Path
 	return errs
 }
 
-// unique is each for a list whose items have different keys.
+// unique is each for a list whose items have different keys, by a declared rule.
 func unique[T any, K comparable](list []T, most int, path *field.Path, key func(*T) K, item func(*T, *field.Path) field.ErrorList) field.ErrorList {
-	errs := each(list, most, path, item)
 	if most >= 0 && len(list) > most {
-		return errs
+		return each(list, most, path, item)
 	}
+	var errs field.ErrorList
+	seen := map[K]bool{}
+	for i := range list {
+		if k := key(&list[i]); seen[k] {
+			errs = append(errs, field.Duplicate(path.Index(i), list[i]))
+		} else {
+			seen[k] = true
+		}
+	}
+	return append(late(errs), each(list, most, path, item)...)
+}
+
+// distinct is the same without such a rule: errors come in their order and show the key.
+func distinct[T any, K comparable](list []T, most int, path *field.Path, key func(*T) K, item func(*T, *field.Path) field.ErrorList) field.ErrorList {
+	if len(list) > most {
+		return field.ErrorList{field.TooMany(path, len(list), most)}
+	}
+	errs := each(list, most, path, item)
 	seen := map[K]bool{}
 	for i := range list {
 		k := key(&list[i])
@@ -64,6 +98,18 @@ func validateDriver(name string, path *field.Path) field.ErrorList {
 	return core.ValidateCSIDriverName(name, path)
 }
 
+// validateNamedDriver does the same in the words of newer rules.
+func validateNamedDriver(name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	errs := check.Messages(name, path, content.IsDNS1123SubdomainCaseless(name))
+	if utf8.RuneCountInString(name) > resourcev1.DriverNameMaxLength {
+		errs = append(errs, field.TooLongCharacters(path, name, resourcev1.DriverNameMaxLength))
+	}
+	return errs
+}
+
 // validatePool wants one or more subdomains with slashes between them.
 func validatePool(name string, path *field.Path) field.ErrorList {
 	if name == "" {
@@ -80,11 +126,8 @@ func validatePool(name string, path *field.Path) field.ErrorList {
 }
 
 func validateUID(uid string, path *field.Path) field.ErrorList {
-	if err := uuid.Validate(uid); err != nil {
-		return field.ErrorList{field.Invalid(path, uid, fmt.Sprintf("error validating uid: %v", err))}
-	}
-	if len(uid) != 36 || uid != strings.ToLower(uid) {
-		return field.ErrorList{field.Invalid(path, uid, "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters")}
+	if uuid.Validate(uid) != nil || len(uid) != 36 || uid != strings.ToLower(uid) {
+		return field.ErrorList{field.Invalid(path, uid, "must be a lowercase UUID in 8-4-4-4-12 format")}
 	}
 	return nil
 }
@@ -133,7 +176,7 @@ func validateTaint(t, old *resourcev1.DeviceTaint, path *field.Path) field.Error
 		errs = append(errs, check.Messages(t.Value, path.Child("value"), validation.IsValidLabelValue(t.Value))...)
 	}
 	if old == nil || old.Effect != t.Effect {
-		errs = append(errs, oneOf(t.Effect, path.Child("effect"), effects()...)...)
+		errs = append(errs, late(oneOf(t.Effect, path.Child("effect"), effects()...))...)
 	}
 	return errs
 }
@@ -145,7 +188,7 @@ func effects() []resourcev1.DeviceTaintEffect {
 func validateToleration(t *resourcev1.DeviceToleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if t.Key != "" {
-		errs = append(errs, metav1validation.ValidateLabelName(t.Key, path.Child("key"))...)
+		errs = append(errs, late(metav1validation.ValidateLabelName(t.Key, path.Child("key")))...)
 	}
 	switch t.Operator {
 	case resourcev1.DeviceTolerationOpExists:
@@ -155,10 +198,10 @@ func validateToleration(t *resourcev1.DeviceToleration, path *field.Path) field.
 	case resourcev1.DeviceTolerationOpEqual:
 		errs = append(errs, check.Messages(t.Value, path.Child("value"), validation.IsValidLabelValue(t.Value))...)
 	default:
-		errs = append(errs, oneOf(t.Operator, path.Child("operator"), resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)...)
+		errs = append(errs, late(oneOf(t.Operator, path.Child("operator"), resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists))...)
 	}
 	if t.Effect != "" {
-		errs = append(errs, oneOf(t.Effect, path.Child("effect"), effects()...)...)
+		errs = append(errs, late(oneOf(t.Effect, path.Child("effect"), effects()...))...)
 	}
 	return errs
 }

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/check"
@@ -46,15 +46,16 @@ func validateSlice(s, old *resourcev1.ResourceSlice) field.ErrorList {
 	if slices.ContainsFunc(spec.Devices, advanced) {
 		most = resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures
 	}
-	errs = append(errs, unique(spec.Devices, most, path.Child("devices"), func(d *resourcev1.Device) string { return d.Name },
+	errs = append(errs, distinct(spec.Devices, most, path.Child("devices"), func(d *resourcev1.Device) string { return d.Name },
 		func(d *resourcev1.Device, at *field.Path) field.ErrorList {
 			return validateDevice(d, was[d.Name], spec.PerDeviceNodeSelection != nil && *spec.PerDeviceNodeSelection, at)
 		})...)
-	return append(errs, unique(spec.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, path.Child("sharedCounters"),
+	errs = append(errs, unique(spec.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, path.Child("sharedCounters"),
 		func(c *resourcev1.CounterSet) string { return c.Name },
 		func(c *resourcev1.CounterSet, at *field.Path) field.ErrorList {
 			return validateCounters(c.Name, c.Counters, resourcev1.ResourceSliceMaxCountersPerCounterSet, at, "name")
 		})...)
+	return ordered(errs)
 }
 
 // advanced says whether a device uses what makes it large, so that a slice can hold fewer.
@@ -202,20 +203,21 @@ func validateDeviceNodes(d *resourcev1.Device, perDevice bool, path *field.Path)
 
 func validateCounters(name string, counters map[string]resourcev1.Counter, most int, path *field.Path, nameField string) field.ErrorList {
 	var errs field.ErrorList
-	if name == "" {
-		errs = append(errs, field.Required(path.Child(nameField), ""))
-	} else {
-		errs = append(errs, validateLabel(name, path.Child(nameField))...)
-	}
 	at := path.Child("counters")
-	switch {
-	case len(counters) == 0:
-		errs = append(errs, field.Required(at, ""))
-	case len(counters) > most:
+	if len(counters) > most {
 		errs = append(errs, field.TooMany(at, len(counters), most))
-	default:
+	}
+	if name == "" {
+		errs = append(errs, late(field.ErrorList{field.Required(path.Child(nameField), "")})...)
+	} else {
+		errs = append(errs, late(validateLabel(name, path.Child(nameField)))...)
+	}
+	if len(counters) == 0 {
+		errs = append(errs, late(field.ErrorList{field.Required(at, "")})...)
+	}
+	if len(counters) <= most {
 		for _, key := range slices.Sorted(maps.Keys(counters)) {
-			errs = append(errs, validateLabel(key, at)...)
+			errs = append(errs, late(validateLabel(key, at))...)
 		}
 	}
 	return errs
@@ -249,22 +251,28 @@ func validateAttribute(a resourcev1.DeviceAttribute, path *field.Path) field.Err
 			errs = append(errs, field.TooLong(path.Child("version"), "", resourcev1.DeviceAttributeMaxValueLength))
 		}
 	}
-	if len(set) == 1 {
-		return errs
+	const known = "`int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`"
+	switch len(set) {
+	case 0:
+		errs = append(errs, late(field.ErrorList{field.Invalid(path, "", "must specify one of: "+known)})...)
+	case 1:
+	default:
+		errs = append(errs, late(field.ErrorList{field.Invalid(path, "{"+strings.Join(set, ", ")+"}", "must specify exactly one of: "+known)})...)
 	}
-	var bad any = ""
-	if len(set) > 1 {
-		bad = check.Internal(a)
-	}
-	return append(errs, field.Invalid(path, bad, "exactly one value must be specified"))
+	return errs
 }
 
-// validateExtended wants the name of an extended resource.
+// validateExtended wants the name of an extended resource, which a quota must be able to name too.
 func validateExtended(name string, path *field.Path) field.ErrorList {
 	const requests = "requests."
-	native := !strings.Contains(name, "/") || strings.Contains(name, corev1.ResourceDefaultNamespacePrefix)
-	if native || strings.HasPrefix(name, requests) || len(validation.IsQualifiedName(requests+name)) > 0 {
-		return field.ErrorList{field.Invalid(path, name, "must be a valid extended resource name")}
+	var errs field.ErrorList
+	if !strings.Contains(name, "/") {
+		errs = append(errs, field.Invalid(path, name, "a name must be a domain-prefixed path, such as 'example.com/my-prop'"))
+	} else if strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) {
+		errs = append(errs, field.Invalid(path, name, fmt.Sprintf("must not have %q domain", corev1.ResourceDefaultNamespacePrefix)))
 	}
-	return nil
+	if strings.HasPrefix(name, requests) {
+		errs = append(errs, field.Invalid(path, name, fmt.Sprintf("must not have %q prefix", requests)))
+	}
+	return append(errs, check.Messages(name, path, content.IsLabelKey(requests+name))...)
 }

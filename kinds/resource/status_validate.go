@@ -14,20 +14,8 @@ import (
 	"proa.dev/kinds/core"
 )
 
-// device names a device, or a share of one.
-type device struct{ driver, pool, name, share string }
-
-// String shows a device as errors do.
-func (d device) String() string {
-	s := d.driver + "/" + d.pool + "/" + d.name
-	if d.share != "" {
-		s += "/" + d.share
-	}
-	return s
-}
-
-// MarshalText lets errors show it so.
-func (d device) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+// device names a device, or a share of one. Errors show it with these names.
+type device struct{ Driver, Pool, Device, ShareID string }
 
 func allocated(c *resourcev1.ResourceClaim) []device {
 	if c.Status.Allocation == nil {
@@ -35,9 +23,9 @@ func allocated(c *resourcev1.ResourceClaim) []device {
 	}
 	var devices []device
 	for _, r := range c.Status.Allocation.Devices.Results {
-		d := device{driver: r.Driver, pool: r.Pool, name: r.Device}
+		d := device{Driver: r.Driver, Pool: r.Pool, Device: r.Device}
 		if r.ShareID != nil {
-			d.share = string(*r.ShareID)
+			d.ShareID = string(*r.ShareID)
 		}
 		devices = append(devices, d)
 	}
@@ -45,9 +33,9 @@ func allocated(c *resourcev1.ResourceClaim) []device {
 }
 
 func reported(s *resourcev1.AllocatedDeviceStatus) device {
-	d := device{driver: s.Driver, pool: s.Pool, name: s.Device}
+	d := device{Driver: s.Driver, Pool: s.Pool, Device: s.Device}
 	if s.ShareID != nil {
-		d.share = *s.ShareID
+		d.ShareID = *s.ShareID
 	}
 	return d
 }
@@ -84,14 +72,21 @@ func validateClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorList {
 			errs = append(errs, field.Forbidden(status.Child("reservedFor"), "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"))
 		}
 	}
+	var more field.ErrorList
 	switch {
 	case s.Allocation == nil:
 	case old.Status.Allocation == nil:
-		errs = append(errs, validateAllocation(s.Allocation, requestNames(&c.Spec.Devices), status.Child("allocation"))...)
+		more = ordered(validateAllocation(s.Allocation, requestNames(&c.Spec.Devices), status.Child("allocation")))
 	case !equality.Semantic.DeepEqual(s.Allocation, old.Status.Allocation):
-		errs = append(errs, check.Fixed(status.Child("allocation")))
+		more = late(field.ErrorList{check.Fixed(status.Child("allocation"))})
 	}
-	return errs
+	// Of the declared rules those about the allocation come first.
+	errs = ordered(errs)
+	split := slices.IndexFunc(errs, func(e *field.Error) bool { return e.CoveredByDeclarative })
+	if split < 0 {
+		split = len(errs)
+	}
+	return ordered(slices.Concat(errs[:split], more, errs[split:]))
 }
 
 func validateConsumer(r *resourcev1.ResourceClaimConsumerReference, path *field.Path) field.ErrorList {
@@ -108,18 +103,18 @@ func validateAllocation(a *resourcev1.AllocationResult, names requests, path *fi
 	at := path.Child("devices")
 	errs := each(a.Devices.Results, resourcev1.AllocationResultsMaxSize, at.Child("results"), func(r *resourcev1.DeviceRequestAllocationResult, at *field.Path) field.ErrorList {
 		errs := names.validateRef(&r.Request, at.Child("request"))
-		errs = append(errs, validateDriver(r.Driver, at.Child("driver"))...)
-		errs = append(errs, validatePool(r.Pool, at.Child("pool"))...)
+		errs = append(errs, late(validateNamedDriver(r.Driver, at.Child("driver")))...)
+		errs = append(errs, late(validatePool(r.Pool, at.Child("pool")))...)
 		errs = append(errs, validateLabel(r.Device, at.Child("device"))...)
 		errs = append(errs, validateBinding(r.BindingConditions, r.BindingFailureConditions, at)...)
 		errs = append(errs, each(r.Tolerations, resourcev1.DeviceTolerationsMaxLength, at.Child("tolerations"), validateToleration)...)
 		if r.ShareID != nil {
-			errs = append(errs, validateUID(string(*r.ShareID), at.Child("shareID"))...)
+			errs = append(errs, late(validateUID(string(*r.ShareID), at.Child("shareID")))...)
 		}
 		return errs
 	})
 	errs = append(errs, each(a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, at.Child("config"), func(c *resourcev1.DeviceAllocationConfiguration, at *field.Path) field.ErrorList {
-		errs := oneOf(c.Source, at.Child("source"), resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass)
+		errs := late(oneOf(c.Source, at.Child("source"), resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass))
 		errs = append(errs, unique(c.Requests, resourcev1.DeviceRequestsMaxSize, at.Child("requests"), same, names.validateRef)...)
 		return append(errs, validateConfig(&c.DeviceConfiguration, false, at)...)
 	})...)
@@ -134,7 +129,7 @@ func validateReport(s *resourcev1.AllocatedDeviceStatus, held []device, path *fi
 	errs = append(errs, validatePool(s.Pool, path.Child("pool"))...)
 	errs = append(errs, validateLabel(s.Device, path.Child("device"))...)
 	if s.ShareID != nil {
-		errs = append(errs, validateUID(*s.ShareID, path.Child("shareID"))...)
+		errs = append(errs, late(validateUID(*s.ShareID, path.Child("shareID")))...)
 	}
 	if d := reported(s); !slices.Contains(held, d) {
 		errs = append(errs, field.Invalid(path, d, "must be an allocated device in the claim"))
@@ -149,10 +144,10 @@ func validateReport(s *resourcev1.AllocatedDeviceStatus, held []device, path *fi
 	if n := s.NetworkData; n != nil {
 		at := path.Child("networkData")
 		if len(n.InterfaceName) > resourcev1.NetworkDeviceDataInterfaceNameMaxLength {
-			errs = append(errs, field.TooLong(at.Child("interfaceName"), "", resourcev1.NetworkDeviceDataInterfaceNameMaxLength))
+			errs = append(errs, late(field.ErrorList{field.TooLong(at.Child("interfaceName"), "", resourcev1.NetworkDeviceDataInterfaceNameMaxLength)})...)
 		}
 		if len(n.HardwareAddress) > resourcev1.NetworkDeviceDataHardwareAddressMaxLength {
-			errs = append(errs, field.TooLong(at.Child("hardwareAddress"), "", resourcev1.NetworkDeviceDataHardwareAddressMaxLength))
+			errs = append(errs, late(field.ErrorList{field.TooLong(at.Child("hardwareAddress"), "", resourcev1.NetworkDeviceDataHardwareAddressMaxLength)})...)
 		}
 		errs = append(errs, unique(n.IPs, resourcev1.NetworkDeviceDataMaxIPs, at.Child("ips"), same, func(ip *string, at *field.Path) field.ErrorList {
 			return validation.IsValidInterfaceAddress(at, *ip)
