@@ -5,17 +5,26 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
 )
+
+// invalid leaves out the kind, as answers to bad questions always did.
+func invalid(errs field.ErrorList) error {
+	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
+}
 
 // SubjectAccessReviews ask whether somebody may do something.
 func SubjectAccessReviews() *kind.Def {
 	return kind.Define(kind.Resource[authorizationv1.SubjectAccessReview]{
 		Group: authorizationv1.GroupName, Version: "v1", Kind: "SubjectAccessReview", Plural: "subjectaccessreviews", Scope: kind.Cluster,
-		Verbs:    []string{"create"},
-		Validate: validateSubjectReview,
+		Verbs: []string{"create"},
 		Answer: func(ctx context.Context, d kind.Door, r *authorizationv1.SubjectAccessReview) error {
+			if errs := validateSubjectReview(r); len(errs) > 0 {
+				return invalid(errs)
+			}
 			r.Status = d.ReviewAccess(ctx, r.Spec)
 			return nil
 		},
@@ -26,9 +35,11 @@ func SubjectAccessReviews() *kind.Def {
 func LocalSubjectAccessReviews() *kind.Def {
 	return kind.Define(kind.Resource[authorizationv1.LocalSubjectAccessReview]{
 		Group: authorizationv1.GroupName, Version: "v1", Kind: "LocalSubjectAccessReview", Plural: "localsubjectaccessreviews",
-		Verbs:    []string{"create"},
-		Validate: validateLocalReview,
+		Verbs: []string{"create"},
 		Answer: func(ctx context.Context, d kind.Door, r *authorizationv1.LocalSubjectAccessReview) error {
+			if errs := validateLocalReview(r); len(errs) > 0 {
+				return invalid(errs)
+			}
 			r.Status = d.ReviewAccess(ctx, r.Spec)
 			return nil
 		},
@@ -39,9 +50,11 @@ func LocalSubjectAccessReviews() *kind.Def {
 func SelfSubjectAccessReviews() *kind.Def {
 	return kind.Define(kind.Resource[authorizationv1.SelfSubjectAccessReview]{
 		Group: authorizationv1.GroupName, Version: "v1", Kind: "SelfSubjectAccessReview", Plural: "selfsubjectaccessreviews", Scope: kind.Cluster,
-		Verbs:    []string{"create"},
-		Validate: validateSelfReview,
+		Verbs: []string{"create"},
 		Answer: func(ctx context.Context, d kind.Door, r *authorizationv1.SelfSubjectAccessReview) error {
+			if errs := validateSelfReview(r); len(errs) > 0 {
+				return invalid(errs)
+			}
 			u := d.User()
 			if u == nil {
 				return apierrors.NewBadRequest("no user present on request")

@@ -8,19 +8,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/check"
 )
 
-func validateSubjectReview(r, _ *authorizationv1.SubjectAccessReview) field.ErrorList {
+func validateSubjectReview(r *authorizationv1.SubjectAccessReview) field.ErrorList {
 	return append(validateSpec(&r.Spec), noMeta(r.ObjectMeta, r.ObjectMeta, "must be empty")...)
 }
 
-func validateSelfReview(r, _ *authorizationv1.SelfSubjectAccessReview) field.ErrorList {
+func validateSelfReview(r *authorizationv1.SelfSubjectAccessReview) field.ErrorList {
 	errs := validateAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	errs = append(errs, validateSelectors(r.Spec.ResourceAttributes)...)
 	return append(errs, noMeta(r.ObjectMeta, r.ObjectMeta, "must be empty")...)
 }
 
-func validateLocalReview(r, _ *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
+func validateLocalReview(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
 	errs := validateSpec(&r.Spec)
 	rest := r.ObjectMeta
 	rest.Namespace = ""
@@ -29,7 +31,7 @@ func validateLocalReview(r, _ *authorizationv1.LocalSubjectAccessReview) field.E
 		errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), a.Namespace, "must match metadata.namespace"))
 	}
 	if a := r.Spec.NonResourceAttributes; a != nil {
-		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), a, "disallowed on this kind of request"))
+		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), check.Internal(a), "disallowed on this kind of request"))
 	}
 	return errs
 }
@@ -54,7 +56,7 @@ func validateAttributes(r *authorizationv1.ResourceAttributes, n *authorizationv
 	if (r == nil) != (n == nil) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("spec"), n, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	return field.ErrorList{field.Invalid(field.NewPath("spec"), check.Internal(n), "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
 }
 
 // validateSelectors lets operators pass that this server does not know: a newer client may ask about them.

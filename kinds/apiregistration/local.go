@@ -1,0 +1,55 @@
+package apiregistration
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// The label of the objects that the server itself keeps, and its value for those that it makes when it starts.
+const (
+	AutomanagedLabel   = "kube-aggregator.kubernetes.io/automanaged"
+	AutomanagedOnStart = "onstart"
+)
+
+// groupPriorities say in which order clients try the groups of a resource that is in several.
+func groupPriorities() map[string]int32 {
+	return map[string]int32{
+		"": 18000, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700, "authorization.k8s.io": 17600, "autoscaling": 17500,
+		"batch": 17400, "certificates.k8s.io": 17300, "networking.k8s.io": 17200, "policy": 17100, "rbac.authorization.k8s.io": 17000,
+		"storage.k8s.io": 16800, "apiextensions.k8s.io": 16700, "admissionregistration.k8s.io": 16700, "scheduling.k8s.io": 16600,
+		"coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200, "resource.k8s.io": 16200,
+		"flowcontrol.apiserver.k8s.io": 16100, "storagemigration.k8s.io": 15800,
+	}
+}
+
+// versionPriority says in which order clients try the versions of a group.
+func versionPriority(gv schema.GroupVersion) int32 {
+	switch gv {
+	case schema.GroupVersion{Version: "v1"}:
+		return 1
+	case schema.GroupVersion{Group: "autoscaling", Version: "v2"}:
+		return 30
+	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}, schema.GroupVersion{Group: "resource.k8s.io", Version: "v1"}:
+		return 21
+	}
+	return 15
+}
+
+// Local makes the objects for group versions that the server serves itself. It leaves out those it does not know, such as its
+// own group and those of custom resources.
+func Local(served []schema.GroupVersion) []*apiregistrationv1.APIService {
+	var services []*apiregistrationv1.APIService
+	for _, gv := range served {
+		priority, known := groupPriorities()[gv.Group]
+		if !known {
+			continue
+		}
+		services = append(services, &apiregistrationv1.APIService{
+			TypeMeta:   metav1.TypeMeta{APIVersion: apiregistrationv1.SchemeGroupVersion.String(), Kind: "APIService"},
+			ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group, Labels: map[string]string{AutomanagedLabel: AutomanagedOnStart}},
+			Spec:       apiregistrationv1.APIServiceSpec{Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: priority, VersionPriority: versionPriority(gv)},
+		})
+	}
+	return services
+}
