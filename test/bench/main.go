@@ -41,6 +41,8 @@ type settings struct {
 type flags struct {
 	kubeconfig, proa, out, json, pids, watchers string
 	upstream, manager                           bool
+	changed                                     string // settings that are not the defaults
+	load                                        string // one-minute load average before the run
 	settings
 }
 
@@ -64,9 +66,15 @@ func parse() flags {
 	flag.IntVar(&f.writes, "writes", 60, "writes fanned out to the watchers")
 	flag.IntVar(&f.objects, "objects", 10000, "objects for the memory measurement")
 	flag.Parse()
-	for _, n := range ints(f.watchers) {
-		f.settings.watchers = append(f.settings.watchers, n)
-	}
+	f.settings.watchers = ints(f.watchers)
+	f.load = loadAverage()
+	flag.Visit(func(x *flag.Flag) {
+		switch x.Name {
+		case "proa", "out", "json", "kubeconfig", "pids", "upstream", "manager":
+		default:
+			f.changed = strings.TrimSpace(f.changed + " -" + x.Name + "=" + x.Value.String())
+		}
+	})
 	return f
 }
 

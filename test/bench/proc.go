@@ -117,6 +117,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// loadAverage is how many processes wanted to run in the last minute.
+func loadAverage() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(string(data), " ")
+	return first
+}
+
 // totalMemory is the memory of the machine in GiB.
 func totalMemory() string {
 	f, err := os.Open("/proc/meminfo")

@@ -182,8 +182,14 @@ func document(f flags, results []*result) string {
 	if f.manager {
 		command = "UPSTREAM_KCM=1 " + command
 	}
-	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `%s` (`go run ./test/bench`) on %s. Machine: %d cores, %s of memory, %s/%s.\n\n",
+	if f.changed != "" {
+		command += ", with " + f.changed
+	}
+	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `%s` on %s. Machine: %d cores, %s of memory, %s/%s.\n\n",
 		command, time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), totalMemory(), runtime.GOOS, runtime.GOARCH)
+	if f.load != "" {
+		fmt.Fprintf(&b, "Load of the machine by others, just before the run: %s. Numbers are only comparable between quiet runs; ratios suffer less.\n\n", f.load)
+	}
 	b.WriteString(table(results))
 	b.WriteString(`
 How it is measured
