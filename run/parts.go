@@ -3,10 +3,13 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
 	"runtime"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -16,6 +19,7 @@ import (
 
 	"proa.dev/kinds/kind"
 	"proa.dev/server"
+	"proa.dev/server/audit"
 	"proa.dev/server/authn"
 	"proa.dev/server/metrics"
 	"proa.dev/server/openapi"
@@ -115,6 +119,29 @@ func (s *Server) metrics() *metrics.Metrics {
 			return float64(n)
 		},
 	})
+}
+
+// openAudit opens the audit log, if there shall be one.
+func (s *Server) openAudit(counts prometheus.Registerer) error {
+	if s.Audit == "" {
+		return nil
+	}
+	c := audit.Config{Path: s.Audit, Log: s.log}
+	var err error
+	if s.AuditPolicy != "" {
+		if c.Policy, err = os.ReadFile(s.AuditPolicy); err != nil {
+			return fmt.Errorf("read the audit policy: %w", err)
+		}
+	}
+	if s.audit, err = audit.Open(c); err != nil {
+		return err
+	}
+	for _, m := range s.audit.Collectors() {
+		if err := counts.Register(m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func counted(o server.Observation) metrics.Request {

@@ -32,6 +32,7 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/run/pki"
 	"proa.dev/server"
+	"proa.dev/server/audit"
 	"proa.dev/server/authn"
 	"proa.dev/server/authz"
 	"proa.dev/server/authz/bootstrap"
@@ -50,6 +51,7 @@ type Server struct {
 	front *server.Server
 	rbac  *server.RBACView
 	defs  []*kind.Def
+	audit *audit.Log // nil for none
 	ready atomic.Bool
 
 	listener net.Listener
@@ -129,15 +131,22 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	counts := s.metrics()
+	if err := s.openAudit(counts.Registry()); err != nil {
+		return err
+	}
 	versions := server.NewVersions(scheme, s.defs)
-	s.front = server.New(server.Config{
+	config := server.Config{
 		State: s.state, Authn: auth, Authz: chain, Log: s.log, Recorder: hop.NewRecorder(4096),
 		Owner:   fields.New(scheme, versions, versions),
 		Check:   []server.Plugin{server.NamespaceLifecycle(), server.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: chain})},
 		Address: s.advertise().String(), Paths: s.endpoints(auth, counts.Handler()),
 		Observe:  func(o server.Observation) { counts.Done(counted(o)) },
 		Watching: func(o server.Observation) func() { return counts.Watching(counted(o)) },
-	})
+	}
+	if s.audit != nil {
+		config.Audit = s.audit
+	}
+	s.front = server.New(config)
 	s.http = &http.Server{
 		Handler: s.front, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		TLSConfig:         authn.ServerTLS(s.pki.ServingCert),
@@ -149,10 +158,10 @@ func (s *Server) open(ctx context.Context) error {
 
 func (s *Server) openStore(ctx context.Context) (err error) {
 	if len(s.EtcdServers) > 0 {
-		s.store, err = store.Dial(ctx, store.Config{Endpoints: s.EtcdServers, CAFile: s.EtcdCAFile, CertFile: s.EtcdCertFile, KeyFile: s.EtcdKeyFile, Log: s.log})
+		s.store, err = store.Dial(ctx, store.Config{Endpoints: s.EtcdServers, CAFile: s.EtcdCAFile, CertFile: s.EtcdCertFile, KeyFile: s.EtcdKeyFile, Log: s.log, Hook: s.StoreHook})
 		return err
 	}
-	s.store, err = store.Embed(ctx, store.Config{Dir: filepath.Join(s.DataDir, "etcd"), Log: s.log})
+	s.store, err = store.Embed(ctx, store.Config{Dir: filepath.Join(s.DataDir, "etcd"), Log: s.log, Hook: s.StoreHook})
 	return err
 }
 
@@ -280,6 +289,11 @@ func (s *Server) close() {
 	if s.store != nil {
 		if err := s.store.Close(); err != nil {
 			s.log.Error("close the store", "err", err)
+		}
+	}
+	if s.audit != nil {
+		if err := s.audit.Close(); err != nil {
+			s.log.Error("close the audit log", "err", err)
 		}
 	}
 	if s.listener != nil {

@@ -21,6 +21,7 @@ func (s *Server) decode(r *Request) (kind.Object, error) {
 		if r.Sub == nil || r.Sub.Body == nil {
 			r.Def.Default(r.Object)
 		}
+		s.heard(r, r.Object)
 		return r.Object, nil
 	}
 	want, into := r.Def.GroupVersionKind, r.Def.New
@@ -34,6 +35,7 @@ func (s *Server) decode(r *Request) (kind.Object, error) {
 	if r.Sub == nil || r.Sub.Body == nil {
 		r.Def.Default(obj)
 	}
+	s.heard(r, obj)
 	return obj, nil
 }
 

@@ -21,7 +21,7 @@ import (
 // servePath serves what is not a resource: discovery here, the rest by Paths.
 func (s *Server) servePath(w *recorder, req *http.Request, who user.Info) {
 	a := authz.Attributes{User: who, Verb: strings.ToLower(req.Method), Path: req.URL.Path}
-	if err := s.allowed(req.Context(), &a); err != nil {
+	if err := s.allowed(req.Context(), &a, w.trail); err != nil {
 		s.fail(w, req, err)
 		return
 	}

@@ -21,6 +21,19 @@ type encoder struct {
 	f     format
 }
 
+// response writes an answer that is no watch.
+func (e *encoder) response(buf *bytes.Buffer, res *Response) error {
+	if res.List != nil {
+		return e.list(buf, res.List)
+	}
+	if st, isStatus := res.Object.(*metav1.Status); isStatus {
+		plain := *e
+		plain.f.shape = whole
+		return plain.raw(buf, st)
+	}
+	return e.object(buf, res.Object)
+}
+
 // object writes one object in the version of its kind.
 func (e *encoder) object(buf *bytes.Buffer, obj runtime.Object) error {
 	o, isObject := obj.(kind.Object)

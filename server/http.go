@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +26,7 @@ import (
 	"proa.dev/hop"
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/server/audit"
 	"proa.dev/server/authz"
 )
 
@@ -49,10 +50,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 				panic(p)
 			}
 			s.Log.Error("a request failed unexpectedly", "path", req.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			out.trail.Panicked(p)
+			out.trail = nil
 			if out.code == 0 {
 				s.fail(out, req, apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
 			}
 		}
+		out.trail.Done(out.code)
 		if s.Observe != nil {
 			o := rt.observation(req)
 			o.Code, o.Bytes, o.Took = out.code, out.bytes, time.Since(start)
@@ -60,17 +64,24 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 	}()
 	head := w.Header()
-	head.Set("Audit-Id", uuid.NewString())
+	id := auditID(req)
+	head.Set("Audit-Id", id)
 	head.Set("Cache-Control", "no-cache, private")
 	who, err := s.Authn.Request(req)
 	if err != nil {
 		s.Log.Debug("not authenticated", "path", req.URL.Path, "err", err)
+		out.trail = s.trail(req, &rt, nil, id, start)
 		s.fail(out, req, apierrors.NewUnauthorized("Unauthorized"))
 		return
 	}
+	out.trail = s.trail(req, &rt, who, id, start)
+	impersonating := req.Header.Get(authenticationv1.ImpersonateUserHeader) != ""
 	if who, err = s.impersonate(req, who); err != nil {
 		s.fail(out, req, err)
 		return
+	}
+	if impersonating {
+		out.trail.Impersonated(who)
 	}
 	if !rt.resource {
 		s.servePath(out, req, who)
@@ -109,11 +120,13 @@ type recorder struct {
 	http.ResponseWriter
 	code  int
 	bytes int64
+	trail *audit.Trail // nil for none
 }
 
 // WriteHeader remembers the code.
 func (r *recorder) WriteHeader(code int) {
 	r.code = code
+	r.trail.Started(code)
 	r.ResponseWriter.WriteHeader(code)
 }
 
@@ -121,6 +134,7 @@ func (r *recorder) WriteHeader(code int) {
 func (r *recorder) Write(b []byte) (int, error) {
 	if r.code == 0 {
 		r.code = http.StatusOK
+		r.trail.Started(r.code)
 	}
 	n, err := r.ResponseWriter.Write(b)
 	r.bytes += int64(n)
@@ -144,7 +158,7 @@ func (s *Server) serveResource(w *recorder, req *http.Request, rt route, who use
 		s.lost(w, req, rt, who)
 		return
 	}
-	r := &Request{Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent()}
+	r := &Request{Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent(), trail: w.trail}
 	r.Clock.Begin(start)
 	r.Clock.Done(hop.Authenticate)
 	if def.Scope == kind.Cluster {
@@ -179,7 +193,7 @@ func (s *Server) lost(w *recorder, req *http.Request, rt route, who user.Info) {
 		User: who, Verb: rt.verb, Namespace: rt.namespace, IsResource: true,
 		Group: rt.gvr.Group, Version: rt.gvr.Version, Resource: rt.gvr.Resource, Subresource: rt.sub, Name: rt.name,
 	}
-	if err := s.allowed(req.Context(), &a); err != nil {
+	if err := s.allowed(req.Context(), &a, w.trail); err != nil {
 		s.fail(w, req, err)
 		return
 	}
@@ -266,23 +280,11 @@ func (s *Server) write200(w *recorder, req *http.Request, res *Response, e *enco
 			buffers.Put(buf)
 		}
 	}()
-	var err error
-	switch {
-	case res.List != nil:
-		err = e.list(buf, res.List)
-	default:
-		if st, isStatus := res.Object.(*metav1.Status); isStatus {
-			plain := *e
-			plain.f.shape = whole
-			err = plain.raw(buf, st)
-		} else {
-			err = e.object(buf, res.Object)
-		}
-	}
-	if err != nil {
+	if err := e.response(buf, res); err != nil {
 		s.fail(w, req, err)
 		return
 	}
+	s.answered(w.trail, res, e, buf.Bytes())
 	send(w, req, res.Code, e.f.media.ContentType(), buf.Bytes())
 }
 
@@ -313,6 +315,9 @@ func (s *Server) fail(w http.ResponseWriter, req *http.Request, err error) {
 		return // nobody reads the answer
 	}
 	st := statusOf(err)
+	if rec, ok := w.(*recorder); ok {
+		s.answeredStatus(rec.trail, st)
+	}
 	if st.Code >= 500 {
 		s.Log.Warn("request failed", "method", req.Method, "path", req.URL.Path, "code", st.Code, "err", err)
 	}

@@ -33,7 +33,7 @@ func (s *Server) impersonate(req *http.Request, who user.Info) (user.Info, error
 	out := &user.DefaultInfo{Name: name, Groups: groups, UID: uid}
 	ask := func(a authz.Attributes) error {
 		a.User, a.Verb, a.IsResource = who, "impersonate", true
-		return s.allowed(req.Context(), &a)
+		return s.allowed(req.Context(), &a, nil)
 	}
 	namespace, account, err := serviceaccount.SplitUsername(name)
 	isAccount := err == nil

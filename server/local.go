@@ -40,7 +40,7 @@ func (l *local) View(ctx context.Context, gr schema.GroupResource) (client.View,
 		if err != nil {
 			return nil, err
 		}
-		if err := l.server.authorize(ctx, r); err != nil {
+		if err := l.server.openLocal(ctx, r); err != nil {
 			return nil, err
 		}
 	}
@@ -53,7 +53,7 @@ func (l *local) View(ctx context.Context, gr schema.GroupResource) (client.View,
 }
 
 func (l *local) object(ctx context.Context, r *Request) (kind.Object, error) {
-	res, err := l.server.Serve(ctx, r)
+	res, err := l.server.serveLocal(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (l *local) Delete(ctx context.Context, gr schema.GroupResource, namespace, 
 		return err
 	}
 	r.Options.Delete = &options
-	_, err = l.server.Serve(ctx, r)
+	_, err = l.server.serveLocal(ctx, r)
 	return err
 }
 
@@ -106,7 +106,7 @@ func (l *local) DeleteAll(ctx context.Context, gr schema.GroupResource, namespac
 		return err
 	}
 	r.Options.Delete = &options
-	_, err = l.server.Serve(ctx, r)
+	_, err = l.server.serveLocal(ctx, r)
 	return err
 }
 

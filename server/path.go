@@ -16,6 +16,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/kind"
+	"proa.dev/server/audit"
 	"proa.dev/server/authz"
 	"proa.dev/watch"
 )
@@ -54,6 +55,7 @@ func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
 	if (r.Sub == nil && !r.Def.Allows(r.Verb)) || (r.Sub != nil && !r.Sub.Allows(r.Verb)) {
 		return nil, apierrors.NewMethodNotSupported(r.Def.Resource(), r.Verb)
 	}
+	s.heardBody(r)
 	switch r.Verb {
 	case "get":
 		return s.get(ctx, r)
@@ -91,11 +93,12 @@ func (s *Server) authorize(ctx context.Context, r *Request) error {
 			a.LabelSelector, _ = l.Labels.Requirements()
 		}
 	}
-	return s.allowed(ctx, &a)
+	return s.allowed(ctx, &a, r.trail)
 }
 
-func (s *Server) allowed(ctx context.Context, a *authz.Attributes) error {
+func (s *Server) allowed(ctx context.Context, a *authz.Attributes, t *audit.Trail) error {
 	decision, reason, err := s.Authz.Authorize(ctx, *a)
+	t.Decided(decision == authz.Allow, reason, err)
 	if decision == authz.Allow {
 		return nil
 	}

@@ -21,6 +21,7 @@ import (
 	"proa.dev/hop"
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/server/audit"
 )
 
 // Request is one question to the front door, from HTTP or from a caller in the same process.
@@ -46,6 +47,7 @@ type Request struct {
 	Clock   hop.Clock
 
 	warnings []string
+	trail    *audit.Trail // nil for none
 }
 
 // Options are the query parameters of a request, checked.

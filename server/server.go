@@ -42,6 +42,8 @@ type Config struct {
 	Log      *slog.Logger
 	// Mutate and Check are the built-in admission plugins of hops 4 and 6, in order.
 	Mutate, Check []Plugin
+	// Audit records requests; nil for no records.
+	Audit Auditor
 	// Observe is told about every finished HTTP request; nil for nobody.
 	Observe func(Observation)
 	// Watching is told about every watch that begins, and what it returns is called when it ends; nil for nobody.
