@@ -1,0 +1,154 @@
+package server
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/kinds"
+	"proa.dev/kinds/codec"
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+)
+
+// bench is a server without a store: enough to decode and patch.
+func bench(t testing.TB) (*Server, *kind.Def) {
+	t.Helper()
+	scheme, err := kinds.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defs := kinds.All()
+	st := &State{Codec: codec.New(scheme)}
+	st.defs.Store(newTable(defs))
+	s := New(Config{State: st, Log: slog.New(slog.DiscardHandler)})
+	for _, d := range defs {
+		if d.Kind == "Pod" {
+			return s, d
+		}
+	}
+	t.Fatal("no pods")
+	return nil, nil
+}
+
+func FuzzContinueToken(f *testing.F) {
+	f.Add(token{Rev: 7, Start: "ns/a\x00"}.encode())
+	f.Add("e30")
+	f.Add("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIuLi8uLi94In0")
+	f.Fuzz(func(t *testing.T, s string) {
+		tok, err := decodeToken(s)
+		if err != nil {
+			return
+		}
+		if strings.Contains("/"+tok.Start+"/", "/../") {
+			t.Errorf("a token climbs: %q", tok.Start)
+		}
+		again, err := decodeToken(token{Rev: tok.Rev, Start: tok.Start}.encode())
+		if err != nil || again.Start != tok.Start || again.Rev != tok.Rev {
+			t.Errorf("%+v does not survive: %+v, %v", tok, again, err)
+		}
+	})
+}
+
+func FuzzRoute(f *testing.F) {
+	for _, p := range []string{"/api/v1/pods", "/apis/apps/v1/namespaces/x/deployments/y/scale", "/api/v1/namespaces/x/status", "/api/v1/watch/namespaces/a/pods", "/api/v1/namespaces", "///", "/api/v1/"} {
+		f.Add("GET", p)
+	}
+	f.Fuzz(func(t *testing.T, method, path string) {
+		r := routeOf(method, path)
+		if !r.resource {
+			return
+		}
+		if strings.ContainsRune(r.name, '/') || strings.ContainsRune(r.namespace, '/') {
+			t.Errorf("a name with a slash: %+v", r)
+		}
+		r.sound()
+	})
+}
+
+func FuzzSelectors(f *testing.F) {
+	f.Add("a=b,c!=d,e in (f,g),!h", "metadata.name=x,status.phase!=Running")
+	f.Add("a notin (", "spec.nodeName==")
+	_, pods := bench(f)
+	pod := pods.New()
+	pod.SetLabels(map[string]string{"a": "b", "e": "f"})
+	f.Fuzz(func(_ *testing.T, label, field string) {
+		r := &Request{Verb: "list", Def: pods}
+		if r.parse(url.Values{"labelSelector": {label}, "fieldSelector": {field}}) != nil {
+			return
+		}
+		if keep := r.Options.List.keep(pods); keep != nil {
+			keep(pod)
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	s, pods := bench(f)
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "b"}}}}
+	pod.SetGroupVersionKind(pods.GroupVersionKind)
+	for m := codec.JSON; m <= codec.Proto; m++ {
+		var buf bytes.Buffer
+		if err := s.State.Codec.Append(&buf, m, pod); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(byte(m), buf.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, m byte, body []byte) {
+		r := &Request{Verb: "create", Def: pods, Media: codec.Media(m%3 + 1), Body: body}
+		obj, err := s.decode(r)
+		if err != nil {
+			return
+		}
+		// What was decoded can be stored and read back.
+		b, err := s.State.Codec.Store(obj)
+		if err != nil {
+			t.Fatalf("decoded but cannot be stored: %v", err)
+		}
+		if _, err := s.State.Codec.Load(pods, kv.Pair{Value: b, Rev: 1}); err != nil {
+			t.Fatalf("stored but cannot be read: %v", err)
+		}
+		pods.Prepare(obj, nil)
+		pods.Validate(obj, nil)
+	})
+}
+
+func FuzzPatch(f *testing.F) {
+	s, pods := bench(f)
+	kindsOf := []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType}
+	f.Add(byte(0), []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`))
+	f.Add(byte(1), []byte(`{"spec":{"containers":null}}`))
+	f.Add(byte(2), []byte(`{"spec":{"containers":[{"name":"a","image":"c"},{"$patch":"delete","name":"b"}]}}`))
+	f.Fuzz(func(_ *testing.T, k byte, body []byte) {
+		r := &Request{Verb: "patch", Def: pods, Name: "p", Patch: kindsOf[int(k)%len(kindsOf)], Body: body}
+		change, err := s.patch(r)
+		if err != nil {
+			return
+		}
+		old := pods.New().(*corev1.Pod)
+		old.Name = "p"
+		old.Spec.Containers = []corev1.Container{{Name: "a", Image: "b"}, {Name: "b"}}
+		old.SetGroupVersionKind(pods.GroupVersionKind)
+		if _, err := change.make(old); err != nil {
+			return
+		}
+	})
+}
+
+func FuzzNegotiate(f *testing.F) {
+	f.Add("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+	f.Add("application/vnd.kubernetes.protobuf, */*")
+	f.Add(";;;,=,application/*;as")
+	f.Fuzz(func(_ *testing.T, accept string) {
+		req := httptest.NewRequest("GET", "/api/v1/pods", nil)
+		req.Header.Set("Accept", accept)
+		_, _ = negotiate(req, true, false)
+		wantsAggregated(req)
+	})
+}
