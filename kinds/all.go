@@ -30,8 +30,19 @@ import (
 	"proa.dev/kinds/storagemigration"
 )
 
-// All lists every built-in resource.
-func All() []*kind.Def {
+// Hooks are what some kinds need from the server: compilers of expressions, checks of schemas. Without them those parts of
+// objects are accepted as they are.
+type Hooks struct {
+	Admission  admissionregistration.Hooks
+	Definition apiextensions.Hooks
+	Resource   resource.Hooks
+}
+
+// All lists every built-in resource, without hooks.
+func All() []*kind.Def { return AllWith(Hooks{}) }
+
+// AllWith lists every built-in resource.
+func AllWith(h Hooks) []*kind.Def {
 	stored := core.All()
 	return slices.Concat(
 		stored,
@@ -51,10 +62,10 @@ func All() []*kind.Def {
 		flowcontrol.All(),
 		authentication.All(),
 		authorization.All(),
-		resource.All(resource.Hooks{}),
+		resource.All(h.Resource),
 		storagemigration.All(),
-		apiextensions.All(),
+		apiextensions.All(h.Definition),
 		apiregistration.All(),
-		admissionregistration.All(admissionregistration.Hooks{}),
+		admissionregistration.All(h.Admission),
 	)
 }

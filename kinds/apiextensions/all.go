@@ -4,8 +4,8 @@ package apiextensions
 import "proa.dev/kinds/kind"
 
 // All lists the kinds of the group.
-func All() []*kind.Def {
+func All(h Hooks) []*kind.Def {
 	return []*kind.Def{
-		CustomResourceDefinitions(),
+		CustomResourceDefinitions(h),
 	}
 }

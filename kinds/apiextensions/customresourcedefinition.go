@@ -14,7 +14,7 @@ import (
 type crd = apiextensionsv1.CustomResourceDefinition
 
 // CustomResourceDefinitions add kinds to the server.
-func CustomResourceDefinitions() *kind.Def {
+func CustomResourceDefinitions(h Hooks) *kind.Def {
 	return kind.Define(kind.Resource[crd]{
 		Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions", Scope: kind.Cluster,
 		Short: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
@@ -25,8 +25,9 @@ func CustomResourceDefinitions() *kind.Def {
 		Conditional: true,
 		Default:     defaultCRD,
 		Prepare:     func(c, _ *crd) { noteStorageVersion(c) },
-		Validate:    validateCRD,
-		Warn:        warnCRD,
+		Validate:    h.validate,
+		Warn:        h.warn,
+		Delete:      kind.Deletion[crd]{Begin: beginDeletion},
 		// Metadata is not restored: clients change finalizers through status, and have always been able to.
 		Subs:    []kind.Sub[crd]{{Name: "status", Validate: validateCRDStatus}},
 		Columns: columns(),

@@ -1,0 +1,89 @@
+// Package rules checks custom resource definitions with the published library: schemas, conversions, columns and CEL rules.
+// It stands apart from the kind because the library links CEL, which only the server should carry.
+package rules
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	apiservervalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// Validate checks a definition, or its change when old is not nil. Of the metadata it only reports a name that does not fit
+// the spec; the rest is the pipeline's.
+func Validate(c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	is, err := internal(c)
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	if old == nil {
+		return belowMeta(validation.ValidateCustomResourceDefinition(context.Background(), is))
+	}
+	was, err := internal(old)
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	return belowMeta(validation.ValidateCustomResourceDefinitionUpdate(context.Background(), is, was))
+}
+
+// Warn tells about formats that nobody knows, and sets of things that cannot be compared. Of a change only what is new counts.
+func Warn(c, old *apiextensionsv1.CustomResourceDefinition) []string {
+	warnings := warn(c)
+	if old != nil {
+		was := warn(old)
+		warnings = slices.DeleteFunc(warnings, func(w string) bool { return slices.Contains(was, w) })
+	}
+	return warnings
+}
+
+func internal(c *apiextensionsv1.CustomResourceDefinition) (*apiextensions.CustomResourceDefinition, error) {
+	out := &apiextensions.CustomResourceDefinition{}
+	// The conversion takes parts of its input over.
+	err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(c.DeepCopy(), out, nil)
+	return out, err
+}
+
+func belowMeta(errs field.ErrorList) field.ErrorList {
+	return slices.DeleteFunc(errs, func(e *field.Error) bool {
+		return strings.HasPrefix(e.Field, "metadata") && !strings.Contains(e.Detail, "must be spec.names.plural") && !strings.HasPrefix(e.Field, "metadata.annotations[")
+	})
+}
+
+func warn(c *apiextensionsv1.CustomResourceDefinition) []string {
+	is, err := internal(c)
+	if err != nil {
+		return nil
+	}
+	var formats, sets []string
+	version := environment.DefaultCompatibilityVersion()
+	visit := func(s *apiextensions.JSONSchemaProps) bool {
+		if s.Format != "" {
+			schema := &spec.Schema{SchemaProps: spec.SchemaProps{Format: s.Format, Type: []string{s.Type}}}
+			for _, f := range apiservervalidation.GetUnrecognizedFormats(schema, version) {
+				formats = append(formats, fmt.Sprintf("unrecognized format %q", f))
+			}
+		}
+		if s.XListType != nil && *s.XListType == "set" && s.Items != nil && s.Items.Schema != nil && (s.Items.Schema.Type == "object" || s.Items.Schema.Type == "array") {
+			sets = append(sets, fmt.Sprintf("x-kubernetes-list-type: set for items of type %q is not supported by server-side apply or CEL validation rules", s.Items.Schema.Type))
+		}
+		return false
+	}
+	if v := is.Spec.Validation; v != nil {
+		validation.SchemaHas(v.OpenAPIV3Schema, visit)
+	}
+	for _, v := range is.Spec.Versions {
+		if v.Schema != nil {
+			validation.SchemaHas(v.Schema.OpenAPIV3Schema, visit)
+		}
+	}
+	slices.Sort(sets)
+	return append(formats, slices.Compact(sets)...)
+}
