@@ -1,0 +1,215 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// example is a minimal object of a kind, from the corpus of test/compat.
+type example struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Metadata   map[string]any `json:"metadata"`
+	object     map[string]any
+	plural     string
+}
+
+// TestEveryKind does to each kind what people do to objects, with both kubectls.
+func TestEveryKind(t *testing.T) {
+	bins := build(t)
+	kubeconfig := start(t, bins)
+	for which, kubectl := range []string{"kubectl", "kubectl-old"} {
+		t.Run(kubectl, func(t *testing.T) {
+			s := newScript(t, "", programs{"kubectl": bins[kubectl]})
+			s.setenv("KUBECONFIG", copyFile(t, kubeconfig, filepath.Join(s.work, "kubeconfig")))
+			s.must("kubectl", "create", "namespace", kubectl)
+			s.must("kubectl", "config", "set-context", "--current", "--namespace="+kubectl)
+			for i, e := range served(t, s, examples(t, kubectl)) {
+				t.Run(e.plural+"."+strings.ReplaceAll(e.APIVersion, "/", "."), func(t *testing.T) {
+					t.Parallel()
+					one := newScript(t, "", s.bins)
+					one.setenv("KUBECONFIG", s.env["KUBECONFIG"])
+					one.kind(e, which*100+i)
+				})
+			}
+		})
+	}
+}
+
+// examples reads the corpus. What the API cannot give back once it is created has no life to test.
+func examples(t *testing.T, namespace string) (out []*example) {
+	t.Helper()
+	data, err := os.ReadFile("../compat/corpus/minimal.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pems := certificates(t)
+	for i, doc := range strings.Split(string(data), "\n---\n") {
+		n := fmt.Sprint(100 + i)
+		if namespace != "kubectl" {
+			n = fmt.Sprint(10 + i)
+		}
+		doc = strings.NewReplacer(append(pems, "$NAMESPACE", namespace, "$NAME", "obj"+n, "$KIND", "Obj"+n, "$N", n)...).Replace(doc)
+		e := new(example)
+		if err := yaml.Unmarshal([]byte(doc), e); err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		if err := yaml.Unmarshal([]byte(doc), &e.object); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// served keeps those that can be created, listed and deleted, and names their resources.
+func served(t *testing.T, s *script, all []*example) (out []*example) {
+	t.Helper()
+	type resource struct {
+		Name, Kind string
+		Verbs      []string
+	}
+	resources := map[string][]resource{}
+	for _, e := range all {
+		if _, ok := resources[e.APIVersion]; ok {
+			continue
+		}
+		path := "/apis/" + e.APIVersion
+		if !strings.Contains(e.APIVersion, "/") {
+			path = "/api/" + e.APIVersion
+		}
+		if err := s.exec([]string{"kubectl", "get", "--raw", path}, false); err != nil {
+			resources[e.APIVersion] = nil // an alpha or beta version, which is off
+			continue
+		}
+		var list struct{ Resources []resource }
+		if err := json.Unmarshal([]byte(s.stdout), &list); err != nil {
+			t.Fatal(err)
+		}
+		resources[e.APIVersion] = list.Resources
+	}
+	for _, e := range all {
+		for _, r := range resources[e.APIVersion] {
+			able := !slices.ContainsFunc([]string{"create", "list", "delete", "patch"}, func(v string) bool { return !slices.Contains(r.Verbs, v) })
+			if r.Kind == e.Kind && able && !strings.Contains(r.Name, "/") {
+				e.plural = r.Name
+				out = append(out, e)
+			}
+		}
+	}
+	if len(out) < 50 {
+		t.Fatalf("only %d kinds of the corpus are served", len(out))
+	}
+	return out
+}
+
+// kind takes one object through its life.
+func (s *script) kind(e *example, i int) {
+	s.t.Helper()
+	name, kept := e.Metadata["name"].(string)
+	if !kept {
+		name = fmt.Sprintf("e2e-%d", i)
+	}
+	e.object["metadata"] = map[string]any{"name": name}
+	file := filepath.Join(s.work, "object.json")
+	data, err := json.Marshal(e.object)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	group, version, grouped := strings.Cut(e.APIVersion, "/")
+	typ := e.plural
+	if grouped {
+		typ += "." + version + "." + group
+	}
+	ref := typ + "/" + name
+	editor := filepath.Join(s.work, "edit.sh")
+	if err := os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/note: [a-z]*/note: edited/' \"$1\"\n"), 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	s.setenv("EDITOR", editor)
+	s.must("kubectl", "explain", e.plural, "--recursive", "--api-version="+e.APIVersion)
+	s.must("kubectl", "create", "-f", file, "--dry-run=server")
+	s.must("kubectl", "apply", "-f", file)
+	for _, o := range []string{"wide", "yaml", "json", "custom-columns=NAME:.metadata.name,UID:.metadata.uid"} {
+		s.must("kubectl", "get", ref, "-o", o)
+		if !strings.Contains(s.stdout, name) {
+			s.t.Fatalf("get -o %s does not show %s:\n%s", o, name, s.stdout)
+		}
+	}
+	s.must("kubectl", "describe", ref)
+	s.must("kubectl", "diff", "-f", file)
+	s.must("kubectl", "label", ref, "a=b")
+	s.must("kubectl", "annotate", ref, "note=written")
+	s.must("kubectl", "edit", ref)
+	if e.Kind != "APIService" && e.Kind != "CustomResourceDefinition" {
+		s.must("kubectl", "patch", ref, "--type=strategic", "-p", `{"metadata":{"labels":{"p":"strategic"}}}`)
+	}
+	s.must("kubectl", "patch", ref, "--type=merge", "-p", `{"metadata":{"labels":{"p":"merge"}}}`)
+	s.must("kubectl", "patch", ref, "--type=json", "-p", `[{"op":"replace","path":"/metadata/labels/p","value":"json"}]`)
+	s.must("kubectl", "get", ref, "-o", "jsonpath={.metadata.labels.p} {.metadata.annotations.note}")
+	if s.stdout != "json edited" {
+		s.t.Fatalf("after the patches and the edit: %q", s.stdout)
+	}
+	s.must("kubectl", "apply", "--server-side", "--force-conflicts", "-f", file)
+	s.must("kubectl", "get", ref, "-o", "json")
+	stored := filepath.Join(s.work, "stored.json")
+	if err := os.WriteFile(stored, []byte(s.stdout), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	s.must("kubectl", "replace", "-f", stored)
+	s.must("kubectl", "get", typ, "-l", "a=b", "-o", "name")
+	s.must("kubectl", "delete", ref, "--grace-period=0", "--force", "--wait=false")
+	if e.Kind != "Namespace" && e.Kind != "PersistentVolume" && e.Kind != "PersistentVolumeClaim" {
+		s.must("kubectl", "wait", "--for=delete", ref, "--timeout=60s")
+	}
+}
+
+// certificates are the words of the corpus that stand for signed things.
+func certificates(t *testing.T) []string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "someone"}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "e2e"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+	return []string{
+		"$CSR", base64.StdEncoding.EncodeToString(text("CERTIFICATE REQUEST", request)),
+		"$STUB", base64.StdEncoding.EncodeToString(stub),
+		"$CERTIFICATE", strings.ReplaceAll(string(text("CERTIFICATE", cert)), "\n", `\n`),
+	}
+}
