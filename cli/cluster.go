@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -38,6 +39,22 @@ func dataDirFlag(fs *flag.FlagSet) func() (cluster, error) {
 func (c cluster) file(name string) string { return filepath.Join(c.dir, name) }
 func (c cluster) kubeconfig() string      { return c.file("admin.kubeconfig") }
 func (c cluster) log() string             { return c.file("server.log") }
+
+// program is what to type to run this program.
+func program() string {
+	if found, err := exec.LookPath("proa"); err == nil {
+		if self, err := os.Executable(); err == nil && sameFile(found, self) {
+			return "proa"
+		}
+	}
+	return os.Args[0]
+}
+
+func sameFile(a, b string) bool {
+	ia, ea := os.Stat(a)
+	ib, eb := os.Stat(b)
+	return ea == nil && eb == nil && os.SameFile(ia, ib)
+}
 
 // flags are what a command needs to mean this cluster.
 func (c cluster) flags() string {

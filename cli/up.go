@@ -72,7 +72,7 @@ func (u *upper) up(ctx context.Context, said proa.Said) error {
 	}
 	if pid != 0 {
 		fmt.Fprintf(u.env.Out, "The cluster in %s is already running (process %d).\n", c.dir, pid)
-		return u.finish(ctx, c)
+		return u.finish(c)
 	}
 	if err := probe(conf.Listen); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (u *upper) up(ctx context.Context, said proa.Said) error {
 		return err
 	}
 	fmt.Fprintf(u.env.Out, "Ready after %.1f s (process %d)\n", time.Since(begin).Seconds(), child.Process.Pid)
-	return u.finish(ctx, c)
+	return u.finish(c)
 }
 
 // settle finds out what the cluster should be like: what it was started with before, the config file, and the flags, each
@@ -200,7 +200,7 @@ func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd) error {
 }
 
 // finish merges the kubeconfig and says what to do next.
-func (u *upper) finish(ctx context.Context, c cluster) error {
+func (u *upper) finish(c cluster) error {
 	a, err := c.access()
 	if err != nil {
 		return err
@@ -208,10 +208,7 @@ func (u *upper) finish(ctx context.Context, c cluster) error {
 	fmt.Fprintf(u.env.Out, "The API server is at %s\n", a.server())
 	kubectl := "kubectl"
 	if _, err := exec.LookPath("kubectl"); err != nil {
-		kubectl = "proa kubectl"
-		if self, err := exec.LookPath("proa"); err != nil || self == "" {
-			kubectl = os.Args[0] + " kubectl"
-		}
+		kubectl = program() + " kubectl"
 	}
 	switch merged, err := u.merge(c, a.Context); {
 	case err != nil:
@@ -222,7 +219,7 @@ func (u *upper) finish(ctx context.Context, c cluster) error {
 	default:
 		fmt.Fprintf(u.env.Out, "\nNext:\n  %s get namespaces\n  %s create configmap hello --from-literal=from=proa\n", kubectl, kubectl)
 	}
-	fmt.Fprintf(u.env.Out, "  proa status%s\n  proa down%s\n", c.flags(), c.flags())
+	fmt.Fprintf(u.env.Out, "  %[1]s status%[2]s\n  %[1]s down%[2]s\n", program(), c.flags())
 	return nil
 }
 
