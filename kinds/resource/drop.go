@@ -183,7 +183,7 @@ func adminResult(c *resourcev1.ResourceClaim) int {
 	return -1
 }
 
-func allowClaimStatus(ctx context.Context, d kind.Door, c, old *resourcev1.ResourceClaim) field.ErrorList {
+func allowAdminResult(ctx context.Context, d kind.Door, c, old *resourcev1.ResourceClaim) field.ErrorList {
 	i := adminResult(c)
 	if i < 0 || adminResult(old) >= 0 {
 		return nil

@@ -1,0 +1,57 @@
+package resource
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/kinds/kind"
+)
+
+// door allows what is listed: verb subresource name.
+type door struct {
+	kind.Door
+	user  user.DefaultInfo
+	grant string
+}
+
+func (d *door) User() user.Info { return &d.user }
+
+func (d *door) ReviewAccess(_ context.Context, s authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+	a := s.ResourceAttributes
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: strings.TrimSpace(a.Verb+" "+a.Subresource+" "+a.Name) == d.grant}
+}
+
+func TestClaimStatusNeedsRights(t *testing.T) {
+	old := &resourcev1.ResourceClaim{}
+	old.Namespace = "default"
+	bound := old.DeepCopy()
+	bound.Status.Allocation = &resourcev1.AllocationResult{}
+	told := bound.DeepCopy()
+	told.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: "d.com"}}
+	for _, c := range []struct {
+		name, grant string
+		is, was     *resourcev1.ResourceClaim
+		want        string
+	}{
+		{"no change", "", bound, bound, ""},
+		{"binding", "update binding", bound, old, ""},
+		{"binding without right", "", bound, old, `status.allocation: Forbidden: changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="update" permission: resourceclaims.resource.k8s.io is forbidden: User "bob" cannot update resource "resourceclaims/binding" in API group "resource.k8s.io" at the cluster scope`},
+		{"reporting", "arbitrary-node:update driver d.com", told, bound, ""},
+		{"reporting without right", "arbitrary-node:update driver e.com", told, bound, `status.devices: Forbidden: changing status.devices requires resource="resourceclaims/driver", verb="[arbitrary-node:update]" permission: resourceclaims.resource.k8s.io "d.com" is forbidden: User "bob" cannot arbitrary-node:update resource "resourceclaims/driver" in API group "resource.k8s.io" in the namespace "default"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got string
+			if err := allowClaimStatus(t.Context(), &door{user: user.DefaultInfo{Name: "bob"}, grant: c.grant}, c.is, c.was).ToAggregate(); err != nil {
+				got = err.Error()
+			}
+			if got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
