@@ -41,7 +41,7 @@ func (h Hooks) validateValidatingPolicy(p, old *admissionv1.ValidatingAdmissionP
 			c.had(Audit, a.ValueExpression)
 		}
 	}
-	errs := validateCommon(c, s.FailurePolicy, s.ParamKind, s.MatchConstraints, path)
+	errs := validateCommon(s.FailurePolicy, s.ParamKind, s.MatchConstraints, path)
 	if !sameConditions {
 		errs = append(errs, validateConditions(c, s.MatchConditions, s.ParamKind != nil, path.Child("matchConditions"))...)
 	}
@@ -72,7 +72,7 @@ func (h Hooks) validateMutatingPolicy(p, old *admissionv1.MutatingAdmissionPolic
 			}
 		}
 	}
-	errs := validateCommon(c, s.FailurePolicy, s.ParamKind, s.MatchConstraints, path)
+	errs := validateCommon(s.FailurePolicy, s.ParamKind, s.MatchConstraints, path)
 	if s.MatchConstraints != nil {
 		errs = append(errs, validateMutable(s.MatchConstraints, path.Child("matchConstraints"))...)
 	}
@@ -95,7 +95,7 @@ func (h Hooks) validateMutatingPolicy(p, old *admissionv1.MutatingAdmissionPolic
 }
 
 // validateCommon checks what both kinds of policy begin with.
-func validateCommon(_ *compiler, failure *admissionv1.FailurePolicyType, param *admissionv1.ParamKind, match *admissionv1.MatchResources, path *field.Path) field.ErrorList {
+func validateCommon(failure *admissionv1.FailurePolicyType, param *admissionv1.ParamKind, match *admissionv1.MatchResources, path *field.Path) field.ErrorList {
 	errs := required(failure, path.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)
 	if param != nil {
 		errs = append(errs, validateParamKind(param, path.Child("paramKind"))...)

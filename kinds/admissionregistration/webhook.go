@@ -1,9 +1,10 @@
 package admissionregistration
 
 import (
+	"reflect"
+
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"reflect"
 
 	"proa.dev/kinds/kind"
 )
