@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -65,13 +66,15 @@ func examples(t *testing.T, namespace string) (out []*example) {
 		if namespace != "kubectl" {
 			n = fmt.Sprint(10 + i)
 		}
-		doc = strings.NewReplacer(append(pems, "$NAMESPACE", namespace, "$NAME", "obj"+n, "$KIND", "Obj"+n, "$N", n)...).Replace(doc)
-		e := new(example)
-		if err := yaml.Unmarshal([]byte(doc), e); err != nil {
+		object, err := yaml.YAMLToJSON([]byte(doc))
+		if err != nil {
 			t.Fatalf("%v in\n%s", err, doc)
 		}
-		if err := yaml.Unmarshal([]byte(doc), &e.object); err != nil {
-			t.Fatal(err)
+		// The words stand for the insides of JSON strings.
+		text := strings.NewReplacer(append(pems, "$NAMESPACE", namespace, "$NAME", "obj"+n, "$KIND", "Obj"+n, "$N", n)...).Replace(string(object))
+		e := new(example)
+		if err := errors.Join(json.Unmarshal([]byte(text), e), json.Unmarshal([]byte(text), &e.object)); err != nil {
+			t.Fatalf("%v in\n%s", err, text)
 		}
 		out = append(out, e)
 	}
