@@ -1,0 +1,241 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestPolicy(t *testing.T) {
+	p, err := parsePolicy([]byte(`
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: None, users: [robot], verbs: [get]}
+- {level: Request, userGroups: [crew], omitStages: [Panic], omitManagedFields: true}
+- {level: None, nonResourceURLs: ["/health*", "/version"]}
+- {level: RequestResponse, resources: [{group: "", resources: [pods, "*/status"], resourceNames: [a]}]}
+- {level: Request, resources: [{group: apps, resources: ["deployments/*"]}, {group: batch}]}
+- {level: Metadata, namespaces: [kube-system]}
+- {level: Metadata, nonResourceURLs: ["*"]}
+`), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	robot, crew := &user.DefaultInfo{Name: "robot"}, &user.DefaultInfo{Name: "x", Groups: []string{"y", "crew"}}
+	for _, c := range []struct {
+		want string
+		r    Request
+	}{
+		{"None", Request{User: robot, Verb: "get", Path: "/x"}},
+		{"Metadata", Request{User: robot, Verb: "post", Path: "/x"}},
+		{"Request [RequestReceived Panic] true", Request{User: crew, Verb: "get", Path: "/version"}},
+		{"None", Request{Path: "/version"}},
+		{"None", Request{Path: "/healthz/etcd"}},
+		{"Metadata", Request{Path: "/versions"}},
+		{"RequestResponse", Request{IsResource: true, Resource: "pods", Name: "a"}},
+		{"None", Request{IsResource: true, Resource: "pods", Name: "b"}},
+		{"None", Request{IsResource: true, Resource: "pods", Subresource: "log", Name: "a"}},
+		{"RequestResponse", Request{IsResource: true, Resource: "nodes", Subresource: "status", Name: "a"}},
+		{"Request", Request{IsResource: true, Group: "apps", Resource: "deployments", Subresource: "scale"}},
+		{"Request", Request{IsResource: true, Group: "apps", Resource: "deployments"}},
+		{"None", Request{IsResource: true, Group: "apps", Resource: "replicasets"}},
+		{"Request", Request{IsResource: true, Group: "batch", Resource: "jobs"}},
+		{"Metadata", Request{IsResource: true, Resource: "events", Namespace: "kube-system"}},
+		{"None", Request{IsResource: true, Resource: "events", Namespace: "default"}},
+	} {
+		v := p.judge(&c.r)
+		got := string(v.level)
+		if strings.Contains(c.want, " ") {
+			got = fmt.Sprint(v.level, " ", v.omit, " ", v.omitManaged)
+		}
+		if got != c.want {
+			t.Errorf("%+v: got %s, want %s", c.r, got, c.want)
+		}
+	}
+}
+
+func TestBadPolicies(t *testing.T) {
+	const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
+	for text, want := range map[string]string{
+		"{":    "failed decoding",
+		"a: b": "unknown group version field",
+		"apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]": "unknown group version field audit.k8s.io/v1beta1, Kind=Policy in policy",
+		head:                           "loaded illegal policy with 0 rules",
+		head + "rules: [{level: All}]": `rules[0].level: Unsupported value: "All"`,
+		head + "rules: [{}]":           "rules[0].level: Required value",
+		head + "omitStages: [x]":       "omitStages[0]: Invalid value",
+		head + "rules: [{level: None, unknown: 1}]": "",
+	} {
+		_, err := parsePolicy([]byte(text), quiet())
+		if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+func FuzzPolicy(f *testing.F) {
+	f.Add([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, nonResourceURLs: ['/a*']}]"))
+	f.Add([]byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"None","resources":[{"resources":["*/x","y/*"]}]}]}`))
+	f.Fuzz(func(_ *testing.T, text []byte) {
+		p, err := parsePolicy(text, quiet())
+		if err != nil {
+			return
+		}
+		p.judge(&Request{Path: "/x"})
+		p.judge(&Request{IsResource: true, Resource: "pods", Subresource: "log", User: &user.DefaultInfo{Name: "x"}})
+	})
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(path, []byte("old\n"), 0o644); err != nil { //nolint:gosec // it shall be made private
+		t.Fatal(err)
+	}
+	f, err := openFile(path, 20, 2, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 9 {
+		if _, err := fmt.Fprintf(f, "line %d\n", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	all := []string{}
+	for _, p := range []string{path + ".2", path + ".1", path} {
+		all = append(all, read(t, p))
+		if info, err := os.Stat(p); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", p, info.Mode(), err)
+		}
+	}
+	if got, want := strings.Join(all, "|"), "line 4\nline 5\n|line 6\nline 7\n|line 8\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if _, err := os.Stat(path + ".3"); err == nil {
+		t.Error("more is kept than was asked for")
+	}
+}
+
+// gate is a file that takes nothing until it is opened, and then may fail.
+type gate struct {
+	bytes.Buffer
+	open   chan struct{}
+	busy   chan struct{}
+	fails  error
+	closed bool
+}
+
+func (g *gate) Write(b []byte) (int, error) {
+	g.busy <- struct{}{}
+	<-g.open
+	if g.fails != nil {
+		return 0, g.fails
+	}
+	return g.Buffer.Write(b)
+}
+
+func (g *gate) Close() error { g.closed = true; return nil }
+
+var _ io.WriteCloser = (*gate)(nil)
+
+func TestSpoolIsBounded(t *testing.T) {
+	g := &gate{open: make(chan struct{}), busy: make(chan struct{}, 9)}
+	var lost, news int
+	s := newSpool(g, 10, time.Microsecond, func(n int, first bool, _ error) {
+		lost += n
+		if first {
+			news++
+		}
+	})
+	s.put([]byte("a\n"))
+	<-g.busy                      // the writer hangs with the first line
+	s.put([]byte("a long one\n")) // an empty buffer takes any line
+	for range 5 {
+		s.put([]byte("lost\n"))
+	}
+	if lost != 5 || news != 1 {
+		t.Errorf("lost %d with %d messages, want 5 with 1", lost, news)
+	}
+	close(g.open)
+	<-g.busy
+	s.put([]byte("b\n"))
+	if err := s.close(); err != nil || !g.closed {
+		t.Error(err)
+	}
+	if got, want := g.String(), "a\na long one\nb\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if s.put([]byte("late\n")); lost != 6 {
+		t.Error("a line after the end is not counted as lost")
+	}
+}
+
+func TestSpoolCountsWhatCouldNotBeWritten(t *testing.T) {
+	g := &gate{open: make(chan struct{}), busy: make(chan struct{}, 9), fails: errors.New("disk full")}
+	close(g.open)
+	total := 0
+	s := newSpool(g, 100, time.Second, func(n int, _ bool, _ error) { total += n })
+	s.put([]byte("a\n"))
+	s.put([]byte("b\n"))
+	if err := s.close(); err != nil || total != 2 {
+		t.Errorf("lost %d, want 2 (%v)", total, err)
+	}
+}
+
+func TestNoTrail(t *testing.T) {
+	var nothing *Trail
+	n := testing.AllocsPerRun(10, func() {
+		nothing.Note("a", "b")
+		nothing.Decided(true, "x", nil)
+		nothing.Request(nil)
+		nothing.Response(nil)
+		nothing.Started(200)
+		nothing.Done(200)
+	})
+	if n != 0 {
+		t.Errorf("a request without trail costs %v allocations", n)
+	}
+}
+
+func TestPanicked(t *testing.T) {
+	var out bytes.Buffer
+	l, err := Open(Config{Path: "-", Stdout: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := l.Begin(Request{ID: "1", Verb: "get", Path: "/x", Agent: strings.Repeat("a", 2000)})
+	tr.Panicked("oh")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"stage":"` + string(auditv1.StagePanic), `"message":"APIServer panic'd: oh"`, `aaa...TRUNCATED"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("want %s in %s", want, out.String())
+		}
+	}
+}
