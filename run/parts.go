@@ -71,7 +71,8 @@ func (a identities) Issue(ctx context.Context, account *corev1.ServiceAccount, r
 // Version is what /version says. The GitVersion is that of the API proa serves.
 func Version() *apiversion.Info {
 	return &apiversion.Info{
-		Major: "1", Minor: "37", GitVersion: "v1.37.1+proa", GitTreeState: "clean",
+		Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "37", MinCompatibilityMajor: "1", MinCompatibilityMinor: "36",
+		GitVersion: "v1.37.1+proa", GitTreeState: "clean",
 		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 }
@@ -80,7 +81,7 @@ var errStarting = errors.New("the server is still starting")
 
 // endpoints are the paths that are not resources.
 func (s *Server) endpoints(auth identities, counts http.Handler) http.Handler {
-	docs := openapi.New(openapi.Options{Resources: described(s.defs), Version: Version().GitVersion}).Handler(s.log)
+	docs := openapi.New(openapi.Options{Resources: described(s.defs), Version: "1.37"}).Handler(s.log)
 	e := &server.Endpoints{
 		Version: Version(),
 		Checks: []server.Check{
@@ -159,7 +160,7 @@ func described(defs []*kind.Def) []openapi.Resource {
 	for _, d := range defs {
 		r := openapi.Resource{
 			Group: d.Group, Version: d.Version, Kind: d.Kind, Plural: d.Plural, Singular: d.Singular,
-			Namespaced: d.Scope == kind.Namespaced, Verbs: d.Verbs, DeleteReturnsObject: d.Storage().Deletion.Returns,
+			Namespaced: d.Scope == kind.Namespaced, Verbs: d.Verbs, DeleteReturnsObject: d.Storage().Deletion.Returns && d.Plural != "namespaces",
 		}
 		for _, s := range d.Subs {
 			sub := openapi.Sub{Name: s.Name, Kind: d.Kind, Verbs: s.Verbs}

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/hop"
@@ -60,7 +64,8 @@ func matchNamespace(r *Request, obj kind.Object) error {
 
 // createObject takes a decoded object of the request's version through the pipeline.
 func (s *Server) createObject(ctx context.Context, r *Request, obj kind.Object) (*Response, error) {
-	if obj.GetResourceVersion() != "" {
+	dedupeOwners(r, obj)
+	if obj.GetResourceVersion() != "" && !r.Options.DryRun {
 		return nil, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	obj = toHub(r.Def, obj)
@@ -96,6 +101,26 @@ func birth(obj kind.Object) {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
+}
+
+// dedupeOwners drops owner references that are there twice, and says so.
+func dedupeOwners(r *Request, obj kind.Object) {
+	refs := obj.GetOwnerReferences()
+	var kept []metav1.OwnerReference
+	var twice []string
+	for _, ref := range refs {
+		if slices.ContainsFunc(kept, func(k metav1.OwnerReference) bool { return reflect.DeepEqual(k, ref) }) {
+			twice = append(twice, string(ref.UID))
+			continue
+		}
+		kept = append(kept, ref)
+	}
+	if twice == nil {
+		return
+	}
+	obj.SetOwnerReferences(kept)
+	r.Warn(".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; " +
+		"please fix your requests; duplicate UID(s) observed: " + strings.Join(twice, ", "))
 }
 
 // own records who owns the fields of obj after this request.
@@ -142,7 +167,7 @@ func generateName(base string) string {
 // answer computes a review.
 func (s *Server) answer(ctx context.Context, r *Request, obj kind.Object) (*Response, error) {
 	if errs := r.Def.Validate(obj, nil); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(r.Def.GroupKind(), obj.GetName(), errs)
+		return nil, apierrors.NewInvalid(runtimeschema.GroupKind{Group: r.Def.Group}, "", errs)
 	}
 	if err := r.Def.Answer(ctx, s.door(r), obj); err != nil {
 		return nil, err

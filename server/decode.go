@@ -1,7 +1,8 @@
 package server
 
 import (
-	"fmt"
+	"encoding/hex"
+	"errors"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,7 +45,7 @@ func (s *Server) decodeAs(r *Request, body []byte, m codec.Media, want schema.Gr
 	strict := r.Options.Validation != metav1.FieldValidationIgnore
 	obj, found, err := s.State.Codec.Decode(body, m, want, into, strict)
 	if err != nil {
-		return nil, decodeError(err, want)
+		return nil, decodeError(err, want, body)
 	}
 	if err := s.findings(r, found, want); err != nil {
 		return nil, err
@@ -75,12 +76,31 @@ func (s *Server) findings(r *Request, found []error, want schema.GroupVersionKin
 	return nil
 }
 
-func decodeError(err error, want schema.GroupVersionKind) error {
-	text := err.Error()
-	if strings.HasPrefix(text, "the API version in the data") {
-		return apierrors.NewBadRequest(text)
+// decodeError says what is wrong with a body: by the kind it claims to be, or else by how it begins.
+func decodeError(err error, want schema.GroupVersionKind, body []byte) error {
+	e, ok := errors.AsType[*codec.Error](err)
+	if !ok {
+		return apierrors.NewBadRequest(err.Error())
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %s", want.Kind, want.Version, want.Kind, text))
+	if e.Found != nil && e.Found.Kind != "" {
+		return badRequest("%s in version %q cannot be handled as a %s: %v", e.Found.Kind, e.Found.Version, want.Kind, e.Err)
+	}
+	return badRequest("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, e.Err, summary(body))
+}
+
+func summary(body []byte) string {
+	const most = 30
+	if len(body) == 0 {
+		return "<empty>"
+	}
+	text, isJSON, rest := body[:min(most, len(body))], body[0] == '{', ""
+	if len(body) > most {
+		rest = " ..."
+	}
+	if isJSON {
+		return string(text) + rest
+	}
+	return hex.EncodeToString(text) + rest
 }
 
 // toHub brings an object of the request's version to the stored one.

@@ -58,7 +58,7 @@ func (s *Server) servePath(w *recorder, req *http.Request, who user.Info) {
 		return
 	}
 	if doc == nil {
-		http.Error(w, "404 page not found", http.StatusNotFound)
+		s.fail(w, req, noSuchResource())
 		return
 	}
 	f, err := negotiate(req, false, false)

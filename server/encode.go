@@ -42,7 +42,7 @@ func (e *encoder) object(buf *bytes.Buffer, obj runtime.Object) error {
 		case tabular:
 			obj = e.table([]kind.Object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true)
 		case partial:
-			obj = partialOf(o)
+			obj = e.partialOf(o)
 		}
 	}
 	return e.raw(buf, obj)
@@ -73,8 +73,8 @@ func (e *encoder) list(buf *bytes.Buffer, l *List) error {
 	listKind, apiVersion := e.def.Kind+"List", e.def.GroupVersion().String()
 	item := e.seen
 	if e.f.shape == partial {
-		listKind, apiVersion = "PartialObjectMetadataList", "meta.k8s.io/v1"
-		item = func(o kind.Object) kind.Object { return partialOf(e.seen(o)) }
+		listKind, apiVersion = "PartialObjectMetadataList", e.metaVersion()
+		item = func(o kind.Object) kind.Object { return e.partialOf(e.seen(o)) }
 	}
 	if e.f.media == codec.Proto {
 		return protoList(buf, apiVersion, listKind, l, item)
@@ -184,9 +184,17 @@ func protoField(buf *bytes.Buffer, number byte, m protoMessage) error {
 	return nil
 }
 
+// metaVersion is the version of tables and metadata the client asked for.
+func (e *encoder) metaVersion() string {
+	if e.f.meta != "" {
+		return "meta.k8s.io/" + e.f.meta
+	}
+	return "meta.k8s.io/v1"
+}
+
 // partialOf is the metadata of an object as an object of its own.
-func partialOf(o kind.Object) *metav1.PartialObjectMetadata {
-	p := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"}}
+func (e *encoder) partialOf(o kind.Object) *metav1.PartialObjectMetadata {
+	p := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: e.metaVersion()}}
 	if m, ok := o.(interface{ GetObjectMeta() metav1.Object }); ok {
 		if full, ok := m.GetObjectMeta().(*metav1.ObjectMeta); ok {
 			p.ObjectMeta = *full
@@ -197,7 +205,7 @@ func partialOf(o kind.Object) *metav1.PartialObjectMetadata {
 
 // table shows objects as rows.
 func (e *encoder) table(objects []kind.Object, meta metav1.ListMeta, columns bool) *metav1.Table {
-	t := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}, ListMeta: meta}
+	t := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: e.metaVersion()}, ListMeta: meta}
 	if columns {
 		t.ColumnDefinitions = e.def.Columns
 	}
@@ -217,7 +225,7 @@ func (e *encoder) table(objects []kind.Object, meta metav1.ListMeta, columns boo
 		case metav1.IncludeObject:
 			row.Object.Object = o
 		default:
-			row.Object.Object = partialOf(o)
+			row.Object.Object = e.partialOf(o)
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -232,7 +240,7 @@ func (e *encoder) frame(t watch.Type, obj kind.Object, header bool) ([]byte, err
 	case tabular:
 		shown = e.table([]kind.Object{e.seen(obj)}, metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}, header)
 	case partial:
-		shown = partialOf(e.seen(obj))
+		shown = e.partialOf(e.seen(obj))
 	}
 	if err := e.codec.Append(&inner, e.f.media, shown); err != nil {
 		return nil, err

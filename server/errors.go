@@ -22,6 +22,21 @@ func badRequest(format string, args ...any) error {
 	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
 }
 
+// refused is a Status without details beyond its code, in the words of the router clients know.
+func refused(code int32, reason metav1.StatusReason, message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: &metav1.StatusDetails{},
+	}}
+}
+
+func methodNotAllowed() error {
+	return refused(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
+}
+
+func noSuchResource() error {
+	return refused(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+}
+
 // modified is the conflict of a write against a newer revision.
 func modified(def *kind.Def, name string) error {
 	return apierrors.NewConflict(def.Resource(), name,

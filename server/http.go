@@ -180,8 +180,16 @@ func (s *Server) serveResource(w *recorder, req *http.Request, rt route, who use
 		s.fail(w, req, badRequest("the name in the path is not valid: it must not contain '/', '%%', '.', '..' or control characters"))
 		return
 	}
-	if def.Scope == kind.Namespaced && rt.namespace == "" && (rt.name != "" || rt.verb == "create") {
+	if def.Scope == kind.Namespaced && rt.namespace == "" && rt.name != "" {
 		s.lost(w, req, rt, who)
+		return
+	}
+	if !rt.fits(def) {
+		err := s.authorize(req.Context(), r)
+		if err == nil {
+			err = methodNotAllowed()
+		}
+		s.fail(w, req, err)
 		return
 	}
 	s.answerHTTP(w, req, r)
@@ -197,15 +205,23 @@ func (s *Server) lost(w *recorder, req *http.Request, rt route, who user.Info) {
 		s.fail(w, req, err)
 		return
 	}
-	http.Error(w, "404 page not found", http.StatusNotFound)
+	s.fail(w, req, noSuchResource())
 }
 
 // answerHTTP reads the rest of a request, runs it and writes the answer.
 func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 	f, err := negotiate(req, !r.Def.Asked, r.Verb == "watch")
 	if err == nil {
+		err = f.suits(r)
+	}
+	if err == nil {
 		f.include = metav1.IncludeObjectPolicy(req.URL.Query().Get("includeObject"))
 		f.group, f.version = r.Def.Group, r.Def.Version
+		if f.shape == tabular {
+			err = checkInclude(f.include)
+		}
+	}
+	if err == nil {
 		err = s.readRequest(w, req, r)
 	}
 	if err != nil {
@@ -355,10 +371,8 @@ func (s *Server) readRequest(w http.ResponseWriter, req *http.Request, r *Reques
 		r.Patch = types.PatchType(contentType)
 		switch r.Patch {
 		case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyPatchType:
-		case "":
-			r.Patch = types.StrategicMergePatchType
 		default:
-			return unsupportedMedia("application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/strategic-merge-patch+json")
+			return refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type")
 		}
 	}
 	if err := r.parse(q); err != nil {
@@ -399,15 +413,12 @@ func (s *Server) readDelete(r *Request, q url.Values, contentType string) error 
 		}
 		gvk := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
 		if err := s.State.Codec.DecodeOptions(r.Body, m, gvk, o); err != nil {
-			return decodeError(err, gvk)
+			return apierrors.NewBadRequest(err.Error())
 		}
 	} else if err := metav1.Convert_url_Values_To_v1_DeleteOptions(&q, o, nil); err != nil {
 		return badRequest("%v", err)
 	}
 	r.Options.Delete = o
-	if len(q["dryRun"]) > 0 && len(o.DryRun) == 0 {
-		o.DryRun = q["dryRun"]
-	}
 	r.Options.DryRun = len(o.DryRun) > 0
 	return nil
 }

@@ -26,7 +26,11 @@ func (s *Server) impersonate(req *http.Request, who user.Info) (user.Info, error
 	}
 	if name == "" {
 		if len(groups) > 0 || len(extra) > 0 || uid != "" {
-			return nil, badRequest("requested %v without impersonating a user", headersWithoutUser(groups, extra, uid))
+			asked := &user.DefaultInfo{UID: uid, Groups: groups}
+			if len(extra) > 0 {
+				asked.Extra = extra
+			}
+			return nil, badRequest("requested %#v without impersonating a user name", asked)
 		}
 		return who, nil
 	}
@@ -85,18 +89,4 @@ func authenticated(name string, groups []string) []string {
 		}
 	}
 	return append(groups[:len(groups):len(groups)], add)
-}
-
-func headersWithoutUser(groups []string, extra map[string][]string, uid string) []string {
-	var out []string
-	for _, g := range groups {
-		out = append(out, "group "+g)
-	}
-	for k := range extra {
-		out = append(out, "extra "+k)
-	}
-	if uid != "" {
-		out = append(out, "uid "+uid)
-	}
-	return out
 }

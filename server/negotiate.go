@@ -29,17 +29,46 @@ type format struct {
 	include metav1.IncludeObjectPolicy
 	// group and version name the served version of the objects.
 	group, version string
-	pretty         bool
+	// meta is the version of the table or metadata; empty means v1.
+	meta   string
+	pretty bool
+	// listed says that the client asked for a list of metadata, or for one object's.
+	listed bool
 }
 
 // accepted lists the media types in the words of the refusal.
 const accepted = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 
-func notAcceptable() error {
+const streamed = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+
+func notAcceptable(text string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
-		Message: fmt.Sprintf("only the following media types are accepted: %v", accepted),
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable, Message: text,
 	}}
+}
+
+// suits refuses the metadata of a list for one object, and of one object for a list.
+func (f format) suits(r *Request) error {
+	if f.shape != partial || r.Verb == "watch" || f.listed == (r.Verb == "list") {
+		return nil
+	}
+	pkg, _, _ := strings.Cut(r.Def.Group, ".")
+	if pkg == "" || pkg == "events" {
+		pkg = "core"
+	}
+	if f.listed {
+		return notAcceptable(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s.%s)", pkg, r.Def.Kind))
+	}
+	return notAcceptable(fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (*%s.%sList)", pkg, r.Def.Kind))
+}
+
+// checkInclude refuses what a table row cannot carry.
+func checkInclude(p metav1.IncludeObjectPolicy) error {
+	switch p {
+	case "", metav1.IncludeNone, metav1.IncludeMetadata, metav1.IncludeObject:
+		return nil
+	}
+	return badRequest("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", p)
 }
 
 func unsupportedMedia(list string) error {
@@ -57,6 +86,7 @@ func negotiate(req *http.Request, shapes, stream bool) (format, error) {
 	if header == "" || header == "*/*" {
 		return f, nil
 	}
+	known := false
 	for clause := range strings.SplitSeq(header, ",") {
 		name, params, err := mime.ParseMediaType(strings.TrimSpace(clause))
 		if err != nil {
@@ -65,8 +95,20 @@ func negotiate(req *http.Request, shapes, stream bool) (format, error) {
 		if got, ok := clauseFormat(f, name, params, shapes, stream); ok {
 			return got, nil
 		}
+		_, here := codec.MediaOf(name)
+		known = known || here || strings.Contains(name, "*")
 	}
-	return f, notAcceptable()
+	list := accepted
+	switch {
+	case !known && stream:
+		list += ", " + streamed
+	case stream:
+		list = streamed
+	}
+	if !known {
+		return f, refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+list)
+	}
+	return f, notAcceptable("only the following media types are accepted: " + list)
 }
 
 func clauseFormat(f format, name string, params map[string]string, shapes, stream bool) (format, bool) {
@@ -86,8 +128,12 @@ func clauseFormat(f format, name string, params map[string]string, shapes, strea
 	if !asked {
 		return f, true
 	}
-	if g := params["g"]; g != metav1.GroupName || params["v"] != "v1" || !shapes {
+	v := params["v"]
+	if params["g"] != metav1.GroupName || (v != "v1" && v != "v1beta1") || !shapes {
 		return f, false
+	}
+	if v != "v1" {
+		f.meta = v
 	}
 	switch as {
 	case "Table":
@@ -96,7 +142,7 @@ func clauseFormat(f format, name string, params map[string]string, shapes, strea
 			return f, false
 		}
 	case "PartialObjectMetadata", "PartialObjectMetadataList":
-		f.shape = partial
+		f.shape, f.listed = partial, as == "PartialObjectMetadataList"
 	default:
 		return f, false
 	}

@@ -2,9 +2,11 @@ package server
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +30,9 @@ const maxPatchOps = 10000
 
 // patch reads a patch once, so that it can be tried against several states of the object.
 func (s *Server) patch(r *Request) (*change, error) {
+	if r.Patch != types.ApplyPatchType && !json.Valid(r.Body) {
+		return nil, badRequest("invalid JSON patch")
+	}
 	switch r.Patch {
 	case types.ApplyPatchType:
 		return s.applyPatch(r)
@@ -53,7 +58,7 @@ func (s *Server) patch(r *Request) (*change, error) {
 			})
 		}), nil
 	case types.JSONPatchType:
-		var ops []any
+		var ops []jsonPatchOp
 		found, err := unmarshal(r, &ops)
 		if err != nil {
 			return nil, prefixed(err)
@@ -87,6 +92,14 @@ func unprocessable(err error) error {
 
 func prefixed(err error) error { return badRequest("error decoding patch: %v", err) }
 
+// jsonPatchOp names the fields an operation may have, so that others are noticed.
+type jsonPatchOp struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from"`
+	Value any    `json:"value"`
+}
+
 // unmarshal reads a JSON patch document and reports duplicate keys.
 func unmarshal(r *Request, into any) ([]error, error) {
 	if r.Options.Validation == metav1.FieldValidationIgnore {
@@ -116,6 +129,9 @@ func (s *Server) patchBy(r *Request, apply func(seen kind.Object) (kind.Object, 
 		next, err := apply(seen)
 		if err != nil {
 			return nil, err
+		}
+		if next.GetName() == "" {
+			return nil, badRequest("the name of the object (%s based on URL) was undeterminable: name must be provided", r.Name)
 		}
 		if next.GetName() != r.Name {
 			return nil, badRequest("the name of the object (%s) does not match the name on the URL (%s)", next.GetName(), r.Name)
@@ -212,7 +228,7 @@ func (s *Server) applyPatch(r *Request) (*change, error) {
 	}
 	config := map[string]any{}
 	if err := yaml.Unmarshal(r.Body, &config); err != nil {
-		return nil, badRequest("error decoding patch: %v", err)
+		return nil, badRequest("error encoding patch: %s", strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
 	}
 	if r.Options.Validation != metav1.FieldValidationIgnore {
 		if err := yaml.UnmarshalStrict(r.Body, &map[string]any{}); err != nil {

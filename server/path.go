@@ -53,7 +53,7 @@ func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
 		r.Warn(r.Def.Deprecated)
 	}
 	if (r.Sub == nil && !r.Def.Allows(r.Verb)) || (r.Sub != nil && !r.Sub.Allows(r.Verb)) {
-		return nil, apierrors.NewMethodNotSupported(r.Def.Resource(), r.Verb)
+		return nil, methodNotAllowed()
 	}
 	s.heardBody(r)
 	switch r.Verb {
@@ -72,7 +72,7 @@ func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
 	case "deletecollection":
 		return s.removeAll(ctx, r)
 	}
-	return nil, apierrors.NewMethodNotSupported(r.Def.Resource(), r.Verb)
+	return nil, methodNotAllowed()
 }
 
 // authorize is hop 3.

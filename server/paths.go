@@ -32,14 +32,16 @@ type Endpoints struct {
 func (e *Endpoints) Handler() http.Handler {
 	mux := http.NewServeMux()
 	paths := []string{"/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/readyz", "/version"}
-	mux.HandleFunc("/version", func(w http.ResponseWriter, req *http.Request) {
+	version := func(w http.ResponseWriter, req *http.Request) {
 		body, err := json.MarshalIndent(e.Version, "", "  ")
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		send(w, req, http.StatusOK, "application/json", body)
-	})
+	}
+	mux.HandleFunc("/version", version)
+	mux.HandleFunc("/version/{$}", version)
 	for path, all := range map[string]func(Check) bool{
 		"/healthz": func(Check) bool { return true }, "/readyz": func(Check) bool { return true }, "/livez": func(c Check) bool { return c.Live },
 	} {
@@ -60,16 +62,16 @@ func (e *Endpoints) Handler() http.Handler {
 	}
 	slices.Sort(paths)
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		code := http.StatusNotFound
-		if req.URL.Path == "/" || req.URL.Path == "/index.html" {
-			code = http.StatusOK
+		if req.URL.Path != "/" && req.URL.Path != "/index.html" {
+			http.Error(w, "404 page not found", http.StatusNotFound)
+			return
 		}
 		body, err := json.MarshalIndent(map[string][]string{"paths": slices.Compact(paths)}, "", "  ")
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		send(w, req, code, "application/json", body)
+		send(w, req, http.StatusOK, "application/json", body)
 	})
 	return mux
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"path"
 	"strconv"
@@ -12,7 +13,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
@@ -79,9 +79,7 @@ func (s *Server) reach(ctx context.Context, c *watch.Cache, rv string) error {
 }
 
 func invalidVersion(rv string, err error) error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", field.ErrorList{
-		field.Invalid(field.NewPath("resourceVersion"), rv, err.Error()),
-	})
+	return field.Invalid(field.NewPath("resourceVersion"), rv, err.Error())
 }
 
 // computed makes the objects of a kind that is not stored.
@@ -125,15 +123,22 @@ func (s *Server) page(ctx context.Context, r *Request) (*List, error) {
 	if o.Match == metav1.ResourceVersionMatchExact && o.ResourceVersion != "" && o.ResourceVersion != "0" {
 		rev, err := strconv.ParseUint(o.ResourceVersion, 10, 63)
 		if err != nil {
-			return nil, invalidVersion(o.ResourceVersion, err)
+			return nil, badRequest("invalid resource version: %v", invalidVersion(o.ResourceVersion, err))
 		}
 		return s.past(ctx, r, int64(rev), scope(def, r.Namespace), false)
 	}
 	cache := s.State.Cache(def)
 	if err := s.reach(ctx, cache, o.ResourceVersion); err != nil {
+		if bad, ok := errors.AsType[*field.Error](err); ok {
+			return nil, badRequest("invalid resource version: %v", bad)
+		}
 		return nil, err
 	}
-	if o.Limit > 0 {
+	limit := o.Limit
+	if o.ResourceVersion == "0" {
+		limit = 0 // whoever takes any state gets it whole
+	}
+	if limit > 0 {
 		// The pages that follow are read from the store at the revision of this one, so it should not be
 		// older than what the store still keeps.
 		if err := s.recent(ctx, cache); err != nil {
@@ -146,12 +151,12 @@ func (s *Server) page(ctx context.Context, r *Request) (*List, error) {
 	}
 	entries, rev := cache.List(scope(def, r.Namespace), hubKeep(r.Def, keep))
 	l := &List{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(rev, 10)}, Items: entries}
-	if o.Limit > 0 && int64(len(entries)) > o.Limit {
-		l.Items = entries[:o.Limit]
-		last := l.Items[o.Limit-1].Key
+	if limit > 0 && int64(len(entries)) > limit {
+		l.Items = entries[:limit]
+		last := l.Items[limit-1].Key
 		l.Meta.Continue = token{Rev: rev, Start: strings.TrimPrefix(last, scope(def, r.Namespace)) + "\x00"}.encode()
 		if keep == nil {
-			l.Meta.RemainingItemCount = new(int64(len(entries)) - o.Limit)
+			l.Meta.RemainingItemCount = new(int64(len(entries)) - limit)
 		}
 	}
 	return l, nil
@@ -204,16 +209,19 @@ func decodeToken(s string) (token, error) {
 	var t token
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {
-		return t, errors.Join(errToken, err)
+		return t, fmt.Errorf("%w: %w", errToken, err)
 	}
 	if err := json.Unmarshal(b, &t); err != nil {
-		return t, errors.Join(errToken, err)
+		return t, fmt.Errorf("%w: %w", errToken, err)
 	}
 	if t.Version != "meta.k8s.io/v1" {
 		return t, errors.New("continue key is not valid: server does not recognize this encoded version \"" + t.Version + "\"")
 	}
-	if t.Rev == 0 || t.Start == "" {
-		return t, errors.New("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+	if t.Rev == 0 {
+		return t, fmt.Errorf("%w: incorrect encoded start resourceVersion (version meta.k8s.io/v1)", errToken)
+	}
+	if t.Start == "" {
+		return t, fmt.Errorf("%w: encoded start key empty (version meta.k8s.io/v1)", errToken)
 	}
 	// The start must stay below the prefix it is joined to.
 	if clean := path.Clean("/" + t.Start); strings.TrimSuffix("/"+t.Start, "/") != strings.TrimSuffix(clean, "/") {

@@ -127,7 +127,7 @@ func (r *Request) parseList(q url.Values) error {
 	var err error
 	if s := q.Get("labelSelector"); s != "" {
 		if l.Labels, err = labels.Parse(s); err != nil {
-			return badRequest("unable to parse requirement: %v", strings.TrimPrefix(err.Error(), "unable to parse requirement: "))
+			return badRequest("%v", err)
 		}
 	}
 	if s := q.Get("fieldSelector"); s != "" {

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
 )
 
 // route is what the path and method of an HTTP request ask for.
@@ -64,7 +66,7 @@ func routeOf(method, urlPath string) route {
 
 func verbOf(method string, named, watching bool) string {
 	switch method {
-	case http.MethodGet, http.MethodHead:
+	case http.MethodGet:
 		switch {
 		case watching:
 			return "watch"
@@ -85,6 +87,19 @@ func verbOf(method string, named, watching bool) string {
 		return "deletecollection"
 	}
 	return ""
+}
+
+// fits says that the method exists for the path: collections cannot be replaced, objects not be created.
+func (r *route) fits(def *kind.Def) bool {
+	switch r.verb {
+	case "create":
+		return (r.name == "") == (r.sub == "") && (def.Scope == kind.Cluster || r.namespace != "")
+	case "update", "patch", "get":
+		return r.name != ""
+	case "":
+		return false
+	}
+	return true
 }
 
 // sound says that the names in a route can be names: nothing that climbs, and no separators or control characters.

@@ -57,7 +57,7 @@ func (s *Server) watch(ctx context.Context, r *Request) (*Response, error) {
 	default:
 		rev, err := strconv.ParseUint(rv, 10, 63)
 		if err != nil {
-			return nil, badRequest("invalid resource version %q: %v", rv, err)
+			return nil, invalidVersion(rv, err)
 		}
 		start.After = int64(rev)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,6 +117,7 @@ func (s *Server) updateOnce(ctx context.Context, r *Request, cur *watch.Entry, n
 		return nil, 0, err
 	}
 	keepIdentity(obj, old)
+	dedupeOwners(r, obj)
 	if r.Patch != types.ApplyPatchType {
 		obj = s.own(r, old, obj)
 	}
@@ -129,9 +131,7 @@ func keepIdentity(obj, old kind.Object) {
 	if obj.GetUID() == "" {
 		obj.SetUID(old.GetUID())
 	}
-	if at := obj.GetCreationTimestamp(); at.IsZero() {
-		obj.SetCreationTimestamp(old.GetCreationTimestamp())
-	}
+	obj.SetCreationTimestamp(old.GetCreationTimestamp())
 	if old.GetDeletionTimestamp() != nil {
 		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	}
@@ -152,15 +152,15 @@ func (s *Server) precondition(r *Request, obj, old kind.Object) error {
 	}
 	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" && rv != old.GetResourceVersion() {
 		if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
-			return apierrors.NewInvalid(r.Def.GroupKind(), r.Name, field.ErrorList{
-				field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, err.Error()),
-			})
+			return err
 		}
 		return modified(r.Def, r.Name)
 	}
-	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(r.Def.Resource(), r.Name,
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())) //nolint:staticcheck // the wording clients know
+	if uid := obj.GetUID(); r.Verb == "update" && uid != "" && uid != old.GetUID() {
+		key := strings.TrimPrefix(r.Def.Key(r.Namespace, r.Name), "/registry")
+		return apierrors.NewConflict(r.Def.Resource(), r.Name, fmt.Errorf(
+			"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v",
+			key, uid, old.GetUID()))
 	}
 	return nil
 }

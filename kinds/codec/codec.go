@@ -64,6 +64,17 @@ func New(scheme *runtime.Scheme) *Codec {
 	}
 }
 
+// Error is the failure to decode an object, with the kind that the data claims to be, when it could be read.
+type Error struct {
+	Found *schema.GroupVersionKind
+	Err   error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
 // Decode reads an object into a fresh one of the wanted kind. The second result lists what strict decoding
 // found: unknown and duplicate fields. The kind in the data must be the wanted one when it is given.
 func (c *Codec) Decode(data []byte, m Media, want schema.GroupVersionKind, into runtime.Object, strict bool) (runtime.Object, []error, error) {
@@ -86,13 +97,13 @@ func (c *Codec) Decode(data []byte, m Media, want schema.GroupVersionKind, into 
 		found, err = s.Errors(), nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, &Error{Found: gvk, Err: err}
 	}
 	if gvk != nil && *gvk != want {
-		if gvk.GroupKind() == want.GroupKind() || gvk.Kind == want.Kind {
+		if gvk.Kind == want.Kind {
 			return nil, nil, fmt.Errorf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), want.GroupVersion())
 		}
-		return nil, nil, fmt.Errorf("%s in version %q cannot be handled as a %s: converting (%s) to (%s): unknown conversion", gvk.Kind, gvk.Version, want.Kind, gvk, want)
+		return nil, nil, &Error{Found: gvk, Err: fmt.Errorf("converting (%s) to (%s): unknown conversion", gvk, want)}
 	}
 	obj.GetObjectKind().SetGroupVersionKind(want)
 	return obj, found, nil
@@ -109,7 +120,7 @@ func (c *Codec) DecodeOptions(data []byte, m Media, want schema.GroupVersionKind
 	}
 	_, gvk, err := d.Decode(data, &want, into)
 	if err == nil && gvk.Kind != want.Kind {
-		err = fmt.Errorf("decoded object cannot be converted to %s", want.Kind)
+		err = fmt.Errorf("no kind %q is registered for version %q in scheme \"pkg/runtime/scheme.go:111\"", gvk.Kind, gvk.GroupVersion())
 	}
 	return err
 }
