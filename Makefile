@@ -4,7 +4,7 @@ TAGS  := -tags grpcnotrace
 GO    := CGO_ENABLED=0 go
 LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build up down test unit e2e race lint fuzz conformance compat bench gate generate clean
+.PHONY: build up down test unit e2e race lint fuzz conformance compat bench gate generate
 
 build: bin/kubectl
 	$(GO) build $(TAGS) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
@@ -57,6 +57,3 @@ bench: build
 
 generate:
 	$(GO) generate ./server/...
-
-clean:
-	rm -rf bin
