@@ -61,7 +61,7 @@ func TestStoreAway(t *testing.T) {
 			{"DELETE", maps + "/a", "", ""},
 			{"DELETE", maps, "", ""},
 			{"GET", maps + "?watch=1&timeoutSeconds=5", "", ""},
-			{"GET", "/apis/apps/v1/deployments", "", ""},
+			{"GET", "/apis/apps/v1/deployments?timeout=300ms", "", ""}, // nobody asked for them before, so no cache has them
 			{"POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"n"}}`, ""},
 			{"POST", "/api/v1/namespaces/default/services", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"port":1}]}}`, ""},
 		} {

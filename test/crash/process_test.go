@@ -1,0 +1,139 @@
+package crash
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// binary is the proa under test.
+var binary string
+
+// TestMain builds proa once, unless PROA_BIN names one.
+func TestMain(m *testing.M) { os.Exit(withBinary(m)) }
+
+func withBinary(m *testing.M) int {
+	if binary = os.Getenv("PROA_BIN"); binary != "" {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "proa-crash-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binary = filepath.Join(dir, "proa")
+	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", binary, "proa.dev/cmd/proa")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build proa: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// cluster is one data folder and one address, and the process that serves them at the moment.
+type cluster struct {
+	*testing.T
+	dir, addr string
+	base      string
+	tls       *tls.Config
+	process   *exec.Cmd
+	output    *bytes.Buffer
+	starts    []time.Duration
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{T: t, dir: t.TempDir(), addr: l.Addr().String()}
+	_ = l.Close() // the server listens there next
+	t.Cleanup(func() {
+		c.kill()
+		if t.Failed() {
+			out := c.output.Bytes()
+			t.Logf("the last server said:\n%s", out[max(0, len(out)-4000):])
+		}
+	})
+	return c
+}
+
+// start starts the server and waits until it is ready.
+func (c *cluster) start() {
+	c.Helper()
+	began := time.Now()
+	c.output = &bytes.Buffer{}
+	c.process = exec.Command(binary, "server", "--data-dir", c.dir, "--listen", c.addr)
+	c.process.Stdout, c.process.Stderr = c.output, c.output
+	if err := c.process.Start(); err != nil {
+		c.Fatal(err)
+	}
+	for {
+		if err := c.ready(); err == nil {
+			break
+		} else if time.Since(began) > time.Minute {
+			c.Fatalf("the server is not ready after a minute: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond) // another process can only be polled
+	}
+	c.starts = append(c.starts, time.Since(began))
+}
+
+func (c *cluster) ready() error {
+	if c.tls == nil {
+		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(c.dir, "admin.kubeconfig"))
+		if err != nil {
+			return err
+		}
+		if c.tls, err = rest.TLSConfigFor(config); err != nil {
+			return err
+		}
+		c.base = config.Host
+	}
+	client := c.client()
+	defer client.CloseIdleConnections()
+	ctx, stop := context.WithTimeout(c.Context(), 5*time.Second)
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/readyz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("/readyz: %s", res.Status)
+	}
+	return nil
+}
+
+// client makes a client with connections of its own.
+func (c *cluster) client() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: c.tls.Clone(), ForceAttemptHTTP2: true}}
+}
+
+// kill ends the server as no server should end, and waits until it is gone.
+func (c *cluster) kill() {
+	if c.process == nil {
+		return
+	}
+	_ = c.process.Process.Kill()
+	_ = c.process.Wait() // it reports the kill
+	c.process = nil
+}
