@@ -56,27 +56,11 @@ type Config struct {
 	Inflight int
 }
 
-// Plugin is one admission step. Its name is the one it can be switched off by.
-type Plugin struct {
-	Name string
-	// Admit looks at a write; in hop 4 it may change Object.
-	Admit func(ctx context.Context, a *Admission) error
-}
-
-// Admission is a write as an admission plugin sees it.
-type Admission struct {
-	Door      kind.Door
-	Verb      string // create, update, delete, connect
-	Def       *kind.Def
-	Sub       string
-	Namespace string
-	Name      string
-	User      user.Info
-	Object    kind.Object // in the stored version; nil on delete
-	Old       kind.Object // nil on create
-	DryRun    bool
-	Warn      func(texts ...string)
-}
+// Plugin and Admission are admission steps and what they see.
+type (
+	Plugin    = kind.Plugin
+	Admission = kind.Admission
+)
 
 // Server is the front door.
 type Server struct {

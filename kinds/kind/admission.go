@@ -1,0 +1,66 @@
+package kind
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Plugin is one admission step of hop 4 or 6. Its name is the one it can be switched off by.
+type Plugin struct {
+	Name string
+	// Admit looks at a write; in hop 4 it may change Object.
+	Admit func(ctx context.Context, a *Admission) error
+}
+
+// Admission is a write as an admission plugin sees it.
+type Admission struct {
+	Door      Door
+	Verb      string // create, update, delete, connect
+	Def       *Def
+	Sub       string
+	Namespace string
+	Name      string
+	User      user.Info
+	Object    Object // in the stored version; nil on delete
+	Old       Object // nil on create
+	DryRun    bool
+	Warn      func(texts ...string)
+}
+
+// Creates says that the write makes a new object, not one through a subresource.
+func (a *Admission) Creates() bool { return a.Verb == "create" && a.Sub == "" }
+
+// Updates says that the write changes an object as a whole.
+func (a *Admission) Updates() bool { return a.Verb == "update" && a.Sub == "" }
+
+// Forbid refuses the write for a reason, in the form that clients know. A reason that is such a refusal already stays
+// as it is.
+func (a *Admission) Forbid(reason error) error {
+	if apierrors.IsForbidden(reason) {
+		return reason
+	}
+	return apierrors.NewForbidden(a.Def.Resource(), a.called(), reason)
+}
+
+// Forbidf is Forbid with a text.
+func (a *Admission) Forbidf(format string, args ...any) error {
+	return a.Forbid(fmt.Errorf(format, args...))
+}
+
+// called is the name that the client knows the object by. Of a generated name that is the part before the random end:
+// the rest is not known to anybody while the object does not exist.
+func (a *Admission) called() string {
+	if a.Verb != "create" || a.Object == nil {
+		return a.Name
+	}
+	const random = 5
+	base := a.Object.GetGenerateName()
+	if n := len(a.Name) - random; base != "" && n > 0 && n <= len(base) && strings.HasPrefix(base, a.Name[:n]) {
+		return base
+	}
+	return a.Name
+}
