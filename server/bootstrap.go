@@ -104,6 +104,11 @@ func plantAll(ctx context.Context, c client.Client, all []Seedling) error {
 		wg.Go(func() {
 			defer func() { <-seats }()
 			err := persist(ctx, func() error {
+				if v, err := c.View(ctx, s.Resource); err != nil {
+					return err
+				} else if _, found := v.Get(s.Object.GetNamespace(), s.Object.GetName()); found {
+					return nil
+				}
 				_, err := c.Create(ctx, s.Resource, s.Object.DeepCopyObject().(kind.Object))
 				return err
 			})
