@@ -487,6 +487,7 @@ func Version[T, H any, P interface {
 	d.ToHub = func(o Object) Object { return HP(to((*T)(o.(P)))) }
 	d.FromHub = func(o Object) Object { return P(from((*H)(o.(HP)))) }
 	d.Stored, d.TTL = hub.Stored, hub.TTL
+	d.Subs = hub.Subs // they work on the stored version
 	if r.Validate == nil {
 		d.Validate = func(o, old Object) field.ErrorList {
 			if old != nil {
