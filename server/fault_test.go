@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -94,9 +93,7 @@ func TestStoreAway(t *testing.T) {
 // refused expects the answer of a server whose store is away.
 func refused(w *web, method, path, body string, headers []string) {
 	w.Helper()
-	start := time.Now()
 	code, text, head := w.full(method, path, body, headers...)
-	w.Logf("DEBUG %v %s %s", time.Since(start), method, path)
 	if code != http.StatusServiceUnavailable || head.Get("Retry-After") == "" ||
 		!strings.Contains(text, `"reason":"`+string(metav1.StatusReasonServiceUnavailable)+`"`) || !strings.Contains(text, "the store is not available") {
 		w.Errorf("%s %s %s: got %d, Retry-After %q: %.400s", method, path, headers, code, head.Get("Retry-After"), text)

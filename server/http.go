@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -143,6 +145,13 @@ func (r *recorder) Write(b []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// Hijack gives the connection to a WebSocket.
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	r.code = http.StatusSwitchingProtocols
+	r.trail.Started(r.code)
+	return http.NewResponseController(r.ResponseWriter).Hijack()
+}
 
 // Flush sends what was written.
 func (r *recorder) Flush() {
