@@ -140,41 +140,43 @@ type protoMessage interface {
 	MarshalToSizedBuffer([]byte) (int, error)
 }
 
-// protoList writes a list message in its envelope: metadata is field 1 and items are field 2 of every list.
+// protoList writes a list message in its envelope: metadata is field 1 and items are field 2 of every list. Sizes are
+// known beforehand, so every byte is written once, to its place.
 func protoList(buf *bytes.Buffer, apiVersion, listKind string, l *List, item func(kind.Object) kind.Object) error {
-	var raw bytes.Buffer
-	if err := protoField(&raw, 1, &l.Meta); err != nil {
-		return err
-	}
+	parts := make([]protoMessage, 0, len(l.Items)+1)
+	parts = append(parts, &l.Meta)
 	for _, it := range l.Items {
 		m, ok := item(it.Object).(protoMessage)
 		if !ok {
 			return fmt.Errorf("%s has no protobuf form", listKind)
 		}
-		if err := protoField(&raw, 2, m); err != nil {
+		parts = append(parts, m)
+	}
+	raw := 0
+	for _, m := range parts {
+		n := m.Size()
+		raw += 1 + varintLen(n) + n
+	}
+	typeMeta := &runtime.TypeMeta{APIVersion: apiVersion, Kind: listKind}
+	buf.Grow(raw + 64 + len(apiVersion) + len(listKind))
+	buf.WriteString("k8s\x00")
+	if err := protoField(buf, 1, typeMeta); err != nil {
+		return err
+	}
+	protoHead(buf, 2, raw)
+	for i, m := range parts {
+		if err := protoField(buf, byte(min(i+1, 2)), m); err != nil {
 			return err
 		}
 	}
-	u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: listKind}, Raw: raw.Bytes()}
-	b, err := u.Marshal()
-	if err != nil {
-		return err
-	}
-	buf.WriteString("k8s\x00")
-	buf.Write(b)
+	protoHead(buf, 3, 0) // no content encoding
+	protoHead(buf, 4, 0) // no content type
 	return nil
 }
 
 func protoField(buf *bytes.Buffer, number byte, m protoMessage) error {
 	n := m.Size()
-	buf.WriteByte(number<<3 | 2)
-	for v := uint64(n); ; v >>= 7 {
-		if v < 0x80 {
-			buf.WriteByte(byte(v))
-			break
-		}
-		buf.WriteByte(byte(v) | 0x80)
-	}
+	protoHead(buf, number, n)
 	buf.Grow(n)
 	b := buf.AvailableBuffer()[:n]
 	if _, err := m.MarshalToSizedBuffer(b); err != nil {
@@ -182,6 +184,24 @@ func protoField(buf *bytes.Buffer, number byte, m protoMessage) error {
 	}
 	buf.Write(b)
 	return nil
+}
+
+// protoHead writes the tag and length of a field of bytes.
+func protoHead(buf *bytes.Buffer, number byte, n int) {
+	buf.WriteByte(number<<3 | 2)
+	v := uint64(n)
+	for ; v >= 0x80; v >>= 7 {
+		buf.WriteByte(byte(v) | 0x80)
+	}
+	buf.WriteByte(byte(v))
+}
+
+func varintLen(n int) int {
+	size := 1
+	for v := uint64(n); v >= 0x80; v >>= 7 {
+		size++
+	}
+	return size
 }
 
 // metaVersion is the version of tables and metadata the client asked for.
