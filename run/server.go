@@ -36,7 +36,9 @@ import (
 	"proa.dev/server/authn"
 	"proa.dev/server/authz"
 	"proa.dev/server/authz/bootstrap"
+	"proa.dev/server/mutate"
 	fields "proa.dev/server/schema"
+	"proa.dev/server/validate"
 	"proa.dev/store"
 )
 
@@ -138,7 +140,8 @@ func (s *Server) open(ctx context.Context) error {
 	config := server.Config{
 		State: s.state, Authn: auth, Authz: chain, Log: s.log, Recorder: hop.NewRecorder(4096),
 		Owner:   fields.New(scheme, versions, versions),
-		Check:   []server.Plugin{server.NamespaceLifecycle(), server.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: chain})},
+		Mutate:  append([]server.Plugin{server.NamespaceLifecycle()}, mutate.Plugins()...),
+		Check:   append([]server.Plugin{server.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: chain})}, validate.Plugins()...),
 		Address: s.advertise().String(), Paths: s.endpoints(auth, counts.Handler()),
 		Observe:  func(o server.Observation) { counts.Done(counted(o)) },
 		Watching: func(o server.Observation) func() { return counts.Watching(counted(o)) },

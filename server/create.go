@@ -181,6 +181,12 @@ func (s *Server) act(ctx context.Context, r *Request, body kind.Object) (*Respon
 	if err != nil {
 		return nil, err
 	}
+	if err := s.mutate(ctx, r, body, nil); err != nil {
+		return nil, err
+	}
+	if err := s.validate(ctx, r, body, nil); err != nil {
+		return nil, err
+	}
 	call := &kind.Call{Namespace: r.Namespace, Name: r.Name, Body: body, DryRun: r.Options.DryRun}
 	return done(r.Sub.Do(ctx, s.door(r), call, parent.DeepCopyObject().(kind.Object)))
 }

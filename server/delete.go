@@ -90,6 +90,9 @@ func (s *Server) removeOnce(ctx context.Context, r *Request, def *kind.Def, cur 
 			return nil, false, err
 		}
 	}
+	if err := s.mutate(ctx, r, nil, old); err != nil {
+		return nil, false, err
+	}
 	if err := s.validate(ctx, r, nil, old); err != nil {
 		return nil, false, err
 	}

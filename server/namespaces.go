@@ -35,7 +35,7 @@ func NamespaceLifecycle() Plugin {
 		if o.GetDeletionTimestamp() == nil && o.(*corev1.Namespace).Status.Phase != corev1.NamespaceTerminating {
 			return nil
 		}
-		err = apierrors.NewForbidden(a.Def.Resource(), a.Name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
+		err = a.Forbid(fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
 		st := err.(*apierrors.StatusError) //nolint:errorlint // made in the line above
 		st.ErrStatus.Details.Causes = append(st.ErrStatus.Details.Causes, metav1.StatusCause{
 			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace), Field: "metadata.namespace",

@@ -278,7 +278,9 @@ func (s *Server) admit(ctx context.Context, r *Request, plugins []Plugin, obj, o
 	case obj == nil:
 		a.Verb = "delete"
 	case old == nil:
-		a.Verb, a.Name = "create", obj.GetName()
+		if a.Verb = "create"; a.Name == "" {
+			a.Name = obj.GetName()
+		}
 	default:
 		a.Verb = "update"
 	}

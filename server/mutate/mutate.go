@@ -1,0 +1,55 @@
+// Package mutate is hop 4 of 12: the built-in admission plugins that change an object before it is checked. Each is one
+// file: a pure decision on values, and a few lines that fetch what it decides by. A write that is none of a plugin's business
+// costs it one type assertion.
+//
+// The plugins are those that upstream has switched on, in upstream's order and under its names, because what one adds the
+// next one sees.
+package mutate
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
+)
+
+// Plugins are the plugins of hop 4, in order.
+func Plugins() []kind.Plugin {
+	return []kind.Plugin{
+		{Name: "LimitRanger", Admit: limitRanger},
+		{Name: "ServiceAccount", Admit: serviceAccount},
+		{Name: "TaintNodesByCondition", Admit: taintNodes},
+		{Name: "Priority", Admit: priority},
+		{Name: "DefaultTolerationSeconds", Admit: tolerateBadNodes},
+		{Name: "DefaultStorageClass", Admit: defaultStorageClass},
+		{Name: "StorageObjectInUseProtection", Admit: protectStorage},
+		{Name: "RuntimeClass", Admit: runtimeClass},
+		{Name: "DefaultIngressClass", Admit: defaultIngressClass},
+		{Name: "PodTopologyLabels", Admit: topologyLabels},
+	}
+}
+
+// newPod is the pod that a write creates, or nil.
+func newPod(a *kind.Admission) *corev1.Pod {
+	if pod, ok := a.Object.(*corev1.Pod); ok && a.Creates() {
+		return pod
+	}
+	return nil
+}
+
+// all reads the objects of a resource.
+func all[T any](ctx context.Context, a *kind.Admission, group, resource, namespace string) ([]T, error) {
+	seq, err := a.Door.List(ctx, schema.GroupResource{Group: group, Resource: resource}, namespace)
+	if err != nil {
+		return nil, err
+	}
+	var out []T
+	for o := range seq {
+		if x, ok := o.(T); ok {
+			out = append(out, x)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,103 @@
+package mutate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
+)
+
+// runtimeClass gives a new pod what running it in its runtime costs and where that runtime is.
+func runtimeClass(ctx context.Context, a *kind.Admission) error {
+	pod := newPod(a)
+	if pod == nil || pod.Spec.RuntimeClassName == nil {
+		return nil
+	}
+	name := *pod.Spec.RuntimeClassName
+	o, err := a.Door.Get(ctx, schema.GroupResource{Group: nodev1.GroupName, Resource: "runtimeclasses"}, "", name)
+	if apierrors.IsNotFound(err) {
+		return a.Forbidf("pod rejected: RuntimeClass %q not found", name)
+	}
+	if err != nil {
+		return err
+	}
+	class, ok := o.(*nodev1.RuntimeClass)
+	if !ok {
+		return fmt.Errorf("unexpected type %T", o)
+	}
+	if err := useRuntime(pod, class.DeepCopy()); err != nil {
+		return a.Forbid(err)
+	}
+	return nil
+}
+
+// useRuntime joins a pod with its class, which becomes part of the pod.
+func useRuntime(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
+	if o := class.Overhead; o != nil {
+		if len(pod.Spec.Overhead) > 0 && !equality.Semantic.DeepEqual(o.PodFixed, pod.Spec.Overhead) {
+			return fmt.Errorf("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+		}
+		pod.Spec.Overhead = o.PodFixed
+	}
+	s := class.Scheduling
+	if s == nil {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.NodeSelector)) {
+		if v, ok := pod.Spec.NodeSelector[key]; ok && v != s.NodeSelector[key] {
+			return fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, s.NodeSelector[key], key, v)
+		}
+	}
+	if pod.Spec.NodeSelector == nil {
+		pod.Spec.NodeSelector = s.NodeSelector
+	} else {
+		maps.Copy(pod.Spec.NodeSelector, s.NodeSelector)
+	}
+	pod.Spec.Tolerations = mergeTolerations(pod.Spec.Tolerations, s.Tolerations)
+	return nil
+}
+
+// mergeTolerations joins two lists without what another toleration covers.
+func mergeTolerations(first, second []corev1.Toleration) (merged []corev1.Toleration) {
+	both := slices.Concat(first, second)
+	for i, t := range both {
+		covered := slices.ContainsFunc(merged, func(other corev1.Toleration) bool { return covers(&other, &t) }) ||
+			slices.ContainsFunc(both[i+1:], func(other corev1.Toleration) bool {
+				return covers(&other, &t) && !equality.Semantic.DeepEqual(other, t) // of two equal ones the first stays
+			})
+		if !covered {
+			merged = append(merged, t)
+		}
+	}
+	return merged
+}
+
+// covers says that a tolerates all that b does.
+func covers(a, b *corev1.Toleration) bool {
+	if equality.Semantic.DeepEqual(a, b) {
+		return true
+	}
+	everyKey := a.Key == "" && a.Operator == corev1.TolerationOpExists
+	if a.Key != b.Key && !everyKey || a.Effect != b.Effect && a.Effect != "" {
+		return false
+	}
+	if a.Effect == corev1.TaintEffectNoExecute && a.TolerationSeconds != nil &&
+		(b.TolerationSeconds == nil || *b.TolerationSeconds > *a.TolerationSeconds) {
+		return false
+	}
+	switch a.Operator {
+	case corev1.TolerationOpEqual, "":
+		return b.Operator == corev1.TolerationOpEqual && a.Value == b.Value
+	case corev1.TolerationOpExists:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,67 @@
+package validate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"proa.dev/kinds/kind"
+)
+
+// podResize refuses to let a running pod grow beyond its node.
+func podResize(ctx context.Context, a *kind.Admission) error {
+	pod, ok := a.Object.(*corev1.Pod)
+	if !ok || a.Sub != "resize" || a.Verb != "update" || pod.Spec.NodeName == "" || a.Old.GetGeneration() == pod.Generation {
+		return nil
+	}
+	name := pod.Spec.NodeName
+	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: "nodes"}, "", name)
+	if apierrors.IsNotFound(err) {
+		return a.Forbidf("node %q not found", name)
+	}
+	if err != nil {
+		return a.Forbidf("failed to get node %q: %w", name, err)
+	}
+	node, ok := o.(*corev1.Node)
+	if !ok {
+		return a.Forbidf("unexpected type %T", o)
+	}
+	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != "linux" {
+		return because(a.Forbidf("pod resize is only supported on linux nodes, node %q is %q", name, system), "UnsupportedPlatform")
+	}
+	if err := fits(pod, node.Status.Allocatable); err != nil {
+		return because(a.Forbid(err), "NodeCapacity")
+	}
+	return nil
+}
+
+// fits compares what a pod asks for with what its node has for all pods.
+func fits(pod *corev1.Pod, allocatable corev1.ResourceList) error {
+	asked := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	var over []string
+	if cpu, has := asked.Cpu(), allocatable.Cpu(); cpu.Cmp(*has) > 0 {
+		over = append(over, fmt.Sprintf("cpu, requested: %d, allocatable: %d", cpu.MilliValue(), has.MilliValue()))
+	}
+	if memory, has := asked.Memory(), allocatable.Memory(); memory.Cmp(*has) > 0 {
+		over = append(over, fmt.Sprintf("memory, requested: %d, allocatable: %d", memory.Value(), has.Value()))
+	}
+	if over == nil {
+		return nil
+	}
+	return fmt.Errorf("node didn't have enough allocatable resources: %s", strings.Join(over, "; "))
+}
+
+// because adds a cause that programs can read.
+func because(err error, cause metav1.CauseType) error {
+	if st, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		st.ErrStatus.Details.Causes = append(st.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
+	}
+	return err
+}

@@ -1,0 +1,135 @@
+package validate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
+)
+
+// serviceAccount checks what a pod refers to: its account must exist, and an account may limit the secrets that its pods see.
+func serviceAccount(ctx context.Context, a *kind.Admission) error {
+	pod, ok := a.Object.(*corev1.Pod)
+	added := a.Sub == "ephemeralcontainers" && a.Verb == "update"
+	if !ok || !a.Creates() && !added {
+		return nil
+	}
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror && !added {
+		if err := mirrorPod(pod); err != nil {
+			return a.Forbid(err)
+		}
+		return nil
+	}
+	name := pod.Spec.ServiceAccountName
+	if name == "" {
+		return a.Forbidf("no service account specified for pod %s/%s", a.Namespace, pod.Name)
+	}
+	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: "serviceaccounts"}, a.Namespace, name)
+	if apierrors.IsNotFound(err) {
+		err = apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccount"}, name)
+	}
+	if err != nil {
+		return a.Forbidf("error looking up service account %s/%s: %w", a.Namespace, name, err)
+	}
+	account, ok := o.(*corev1.ServiceAccount)
+	if !ok || !limitsSecrets(account) {
+		return nil
+	}
+	if added {
+		return onlySecretsOf(account, ephemeral(pod))
+	}
+	if err := onlyItsSecrets(pod, account); err != nil {
+		return a.Forbid(err)
+	}
+	return nil
+}
+
+// mirrorPod refuses pods that show what a node runs by itself and yet refer to what only the server gives out.
+func mirrorPod(pod *corev1.Pod) error {
+	if pod.Spec.ServiceAccountName != "" {
+		return errors.New("a mirror pod may not reference service accounts")
+	}
+	if usesSecrets(&pod.Spec) {
+		return errors.New("a mirror pod may not reference secrets")
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.Projected == nil {
+			continue
+		}
+		if slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool { return p.ServiceAccountToken != nil }) {
+			return errors.New("a mirror pod may not use ServiceAccountToken volume projections")
+		}
+	}
+	return nil
+}
+
+// limitsSecrets says that the pods of an account may refer only to the secrets it names.
+func limitsSecrets(account *corev1.ServiceAccount) bool {
+	on, _ := strconv.ParseBool(account.Annotations["kubernetes.io/enforce-mountable-secrets"])
+	return on
+}
+
+// group is the containers of one list, and what a refusal calls them.
+type group struct {
+	called string
+	list   []corev1.Container
+}
+
+func ephemeral(pod *corev1.Pod) group {
+	g := group{called: "ephemeral container"}
+	for i := range pod.Spec.EphemeralContainers {
+		g.list = append(g.list, corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	return g
+}
+
+// onlyItsSecrets checks a pod against the secrets that its account names.
+func onlyItsSecrets(pod *corev1.Pod, account *corev1.ServiceAccount) error {
+	for _, v := range pod.Spec.Volumes {
+		if v.Secret != nil && !mounts(account, v.Secret.SecretName) {
+			return fmt.Errorf("volume with secret.secretName=%q is not allowed because service account %s does not reference that secret", v.Secret.SecretName, account.Name)
+		}
+	}
+	for _, g := range []group{{"init container", pod.Spec.InitContainers}, {"container", pod.Spec.Containers}} {
+		if err := onlySecretsOf(account, g); err != nil {
+			return err
+		}
+	}
+	for i, ref := range pod.Spec.ImagePullSecrets {
+		if !slices.Contains(account.ImagePullSecrets, ref) {
+			return fmt.Errorf("imagePullSecrets[%d].name=%q is not allowed because service account %s does not reference that imagePullSecret", i, ref.Name, account.Name)
+		}
+	}
+	return nil
+}
+
+// onlySecretsOf checks the environment of containers.
+func onlySecretsOf(account *corev1.ServiceAccount, g group) error {
+	for i := range g.list {
+		c := &g.list[i]
+		for _, env := range c.Env {
+			if f := env.ValueFrom; f != nil && f.SecretKeyRef != nil && !mounts(account, f.SecretKeyRef.Name) {
+				return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=%q is not allowed because service account %s does not reference that secret",
+					g.called, c.Name, env.Name, f.SecretKeyRef.Name, account.Name)
+			}
+		}
+		for _, from := range c.EnvFrom {
+			if from.SecretRef != nil && !mounts(account, from.SecretRef.Name) {
+				return fmt.Errorf("%s %s with envFrom referencing secret.secretName=%q is not allowed because service account %s does not reference that secret",
+					g.called, c.Name, from.SecretRef.Name, account.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func mounts(account *corev1.ServiceAccount, secret string) bool {
+	return slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret })
+}

@@ -1,0 +1,36 @@
+// Package validate is hop 6 of 12: the built-in admission plugins that look at an object as it will be stored and may only
+// refuse it. Each is one file: a pure decision on values, and a few lines that fetch what it decides by. A write that is none
+// of a plugin's business costs it one type assertion.
+//
+// The plugins are those that upstream has switched on, in upstream's order and under its names.
+package validate
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/kinds/kind"
+)
+
+// Plugins are the plugins of hop 6, in order.
+func Plugins() []kind.Plugin {
+	return []kind.Plugin{
+		{Name: "LimitRanger", Admit: limitRanger},
+		{Name: "ServiceAccount", Admit: serviceAccount},
+		{Name: "Priority", Admit: oneDefaultPriority},
+		{Name: "PersistentVolumeClaimResize", Admit: claimResize},
+		{Name: "RuntimeClass", Admit: runtimeClass},
+		{Name: "CertificateApproval", Admit: approval},
+		{Name: "CertificateSigning", Admit: signing},
+		{Name: "ClusterTrustBundleAttest", Admit: attest},
+		{Name: "CertificateSubjectRestriction", Admit: subject},
+		{Name: "PodResizeValidator", Admit: podResize},
+	}
+}
+
+// newPod is the pod that a write creates, or nil.
+func newPod(a *kind.Admission) *corev1.Pod {
+	if pod, ok := a.Object.(*corev1.Pod); ok && a.Creates() {
+		return pod
+	}
+	return nil
+}
