@@ -12,7 +12,7 @@ import (
 
 // Hooks are what the kind needs from the server. The zero value checks no more than names.
 type Hooks struct {
-	// Validate checks a definition and its change; see package rules, whose functions fit here.
+	// Validate checks a definition and its change; see server/definitions, whose functions fit here.
 	Validate func(c, old *crd) field.ErrorList
 	Warn     func(c, old *crd) []string
 }

@@ -1,6 +1,7 @@
-// Package rules checks custom resource definitions with the published library: schemas, conversions, columns and CEL rules.
-// It stands apart from the kind because the library links CEL, which only the server should carry.
-package rules
+// Package definitions checks custom resource definitions with the published library: schemas, conversions, columns and CEL rules.
+// It stands apart from the kind because the library links CEL, which only the server may carry; nothing in the product imports it
+// until custom resources are served.
+package definitions
 
 import (
 	"context"
@@ -19,19 +20,19 @@ import (
 
 // Validate checks a definition, or its change when old is not nil. Of the metadata it only reports a name that does not fit
 // the spec; the rest is the pipeline's.
-func Validate(c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+func Validate(ctx context.Context, c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	is, err := internal(c)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
 	if old == nil {
-		return belowMeta(validation.ValidateCustomResourceDefinition(context.Background(), is))
+		return belowMeta(validation.ValidateCustomResourceDefinition(ctx, is))
 	}
 	was, err := internal(old)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
-	return belowMeta(validation.ValidateCustomResourceDefinitionUpdate(context.Background(), is, was))
+	return belowMeta(validation.ValidateCustomResourceDefinitionUpdate(ctx, is, was))
 }
 
 // Warn tells about formats that nobody knows, and sets of things that cannot be compared. Of a change only what is new counts.
