@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"log/slog"
+	"strings"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -48,11 +49,23 @@ func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		attrs = append(attrs, slog.Any(k, v))
 	}
 	level := slog.LevelWarn
-	if e.Level >= zapcore.ErrorLevel {
+	if expected(e.Message) {
+		level = slog.LevelDebug
+	} else if e.Level >= zapcore.ErrorLevel {
 		level = slog.LevelError
 	}
 	c.log.LogAttrs(context.Background(), level, "etcd reports", attrs...)
 	return nil
+}
+
+// expected says that a message belongs to every first start of a member without users or peers, and means nothing.
+func expected(message string) bool {
+	switch message {
+	case "simple token is not cryptographically signed", "use default bcrypt cost instead of the invalid given cost",
+		"Failed to detect schema version", "failed to update storage version":
+		return true
+	}
+	return strings.HasSuffix(message, "since there are still pending configuration changes to apply")
 }
 
 func (c *slogCore) Sync() error { return nil }
