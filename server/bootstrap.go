@@ -112,23 +112,13 @@ func plantAll(ctx context.Context, c client.Client, all []Seedling) error {
 				_, err := c.Create(ctx, s.Resource, s.Object.DeepCopyObject().(kind.Object))
 				return err
 			})
-			// An address is claimed before a name is, so a Service that exists is refused for its address.
-			if err != nil && !apierrors.IsAlreadyExists(err) && !(apierrors.IsInvalid(err) && exists(ctx, c, s)) {
+			if err != nil && !apierrors.IsAlreadyExists(err) {
 				errs[i] = fmt.Errorf("create %s %s: %w", s.Resource, s.Object.GetName(), err)
 			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-func exists(ctx context.Context, c client.Client, s Seedling) bool {
-	v, err := c.View(ctx, s.Resource)
-	if err != nil {
-		return false
-	}
-	_, found := v.Get(s.Object.GetNamespace(), s.Object.GetName())
-	return found
 }
 
 // persist tries again while the store is too busy to answer in time, as on a machine under load.
