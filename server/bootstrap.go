@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -65,7 +66,7 @@ func Plant(ctx context.Context, c client.Client, rbac *RBACView, s Seed) error {
 			return err
 		}
 	}
-	rest = append(rest, front(s)...)
+	rest = append(append(rest, front(s)...), criticalClasses()...)
 	return plantAll(ctx, c, rest)
 }
 
@@ -133,6 +134,22 @@ func persist(ctx context.Context, try func() error) error {
 			return ctx.Err()
 		case <-time.After(100 * time.Millisecond << min(n, 4)):
 		}
+	}
+}
+
+// criticalClasses are the priority classes of what a cluster cannot do without.
+func criticalClasses() []Seedling {
+	const critical = 2_000_000_000 // above all that users may name
+	gr := schema.GroupResource{Group: schedulingv1.GroupName, Resource: "priorityclasses"}
+	return []Seedling{
+		{gr, &schedulingv1.PriorityClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "system-node-critical"}, Value: critical + 1000,
+			Description: "Used for system critical pods that must not be moved from their current node.",
+		}},
+		{gr, &schedulingv1.PriorityClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "system-cluster-critical"}, Value: critical,
+			Description: "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+		}},
 	}
 }
 

@@ -2,6 +2,7 @@ package mutate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +23,9 @@ func runtimeClass(ctx context.Context, a *kind.Admission) error {
 		return nil
 	}
 	name := *pod.Spec.RuntimeClassName
+	if name == "" {
+		return errors.New("resource name may not be empty")
+	}
 	o, err := a.Door.Get(ctx, schema.GroupResource{Group: nodev1.GroupName, Resource: "runtimeclasses"}, "", name)
 	if apierrors.IsNotFound(err) {
 		return a.Forbidf("pod rejected: RuntimeClass %q not found", name)
