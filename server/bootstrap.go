@@ -100,16 +100,24 @@ func plantAll(ctx context.Context, c client.Client, all []Seedling) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
 	seats := make(chan struct{}, 16)
+	views := map[schema.GroupResource]client.View{}
+	for _, s := range all {
+		if views[s.Resource] == nil {
+			v, err := c.View(ctx, s.Resource)
+			if err != nil {
+				return err
+			}
+			views[s.Resource] = v
+		}
+	}
 	for i, s := range all {
+		if _, found := views[s.Resource].Get(s.Object.GetNamespace(), s.Object.GetName()); found {
+			continue
+		}
 		seats <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-seats }()
 			err := persist(ctx, func() error {
-				if v, err := c.View(ctx, s.Resource); err != nil {
-					return err
-				} else if _, found := v.Get(s.Object.GetNamespace(), s.Object.GetName()); found {
-					return nil
-				}
 				_, err := c.Create(ctx, s.Resource, s.Object.DeepCopyObject().(kind.Object))
 				return err
 			})

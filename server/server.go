@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -68,13 +69,15 @@ type Server struct {
 	queue *queue
 }
 
+// boundPatches bounds what the copy operations of one JSON patch may add to a document. The library keeps that bound in a
+// variable of its own.
+var boundPatches = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxBody })
+
 // New makes a server.
 func New(c Config) *Server {
 	if c.Inflight == 0 {
 		c.Inflight = 600
 	}
-	// The library keeps this bound in a variable of its own: how much the copy operations of one JSON patch
-	// may add to a document.
-	jsonpatch.AccumulatedCopySizeLimit = maxBody
+	boundPatches()
 	return &Server{Config: c, queue: newQueue(c.Inflight)}
 }
