@@ -1,0 +1,62 @@
+package namespace
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestConditionsSayWhatIsLeft(t *testing.T) {
+	now := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	remains := []left{
+		{resource: schema.GroupResource{Resource: "pods"}, objects: 2, finalizers: map[string]int{"a/b": 1}},
+		{resource: schema.GroupResource{Group: "apps", Resource: "deployments"}, objects: 1, finalizers: map[string]int{"a/b": 1, "c/d": 1}},
+	}
+	got := map[corev1.NamespaceConditionType]string{}
+	conditions := describe(remains, []error{errors.New("boom")}, nil, now)
+	for _, c := range conditions {
+		got[c.Type] = string(c.Status) + " " + c.Reason + ": " + c.Message
+	}
+	for kind, want := range map[corev1.NamespaceConditionType]string{
+		corev1.NamespaceDeletionDiscoveryFailure: "False ResourcesDiscovered: All resources successfully discovered",
+		corev1.NamespaceDeletionGVParsingFailure: "False ParsedGroupVersions: All legacy kube types successfully parsed",
+		corev1.NamespaceDeletionContentFailure:   "True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: boom",
+		corev1.NamespaceContentRemaining:         "True SomeResourcesRemain: Some resources are remaining: deployments.apps has 1 resource instances, pods. has 2 resource instances",
+		corev1.NamespaceFinalizersRemaining:      "True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: a/b in 2 resource instances, c/d in 1 resource instances",
+	} {
+		if got[kind] != want {
+			t.Errorf("%s: %q, want %q", kind, got[kind], want)
+		}
+	}
+	later := metav1.NewTime(now.Add(time.Hour))
+	again := describe(remains, []error{errors.New("boom")}, conditions, later)
+	if changed(again, conditions) || again[0].LastTransitionTime != now {
+		t.Error("the same state is not a change, and keeps its time")
+	}
+	empty := describe(nil, nil, conditions, later)
+	if !changed(empty, conditions) {
+		t.Error("an emptied namespace is a change")
+	}
+	for _, c := range empty {
+		if c.Status != corev1.ConditionFalse || (strings.HasPrefix(string(c.Type), "NamespaceContent") && c.LastTransitionTime != later) {
+			t.Errorf("condition %+v of an empty namespace", c)
+		}
+	}
+}
+
+func TestAgainFollowsTheGraceOfPods(t *testing.T) {
+	if d := again([]left{{}}); d != time.Second {
+		t.Errorf("without grace: %v", d)
+	}
+	if d := again([]left{{wait: 2 * time.Second}}); d != 2*time.Second {
+		t.Errorf("two seconds of grace: %v", d)
+	}
+	if d := again([]left{{wait: time.Hour}}); d != 5*time.Second {
+		t.Errorf("an hour of grace: %v", d)
+	}
+}

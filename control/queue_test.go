@@ -1,0 +1,166 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/client"
+	"proa.dev/kinds/kind"
+)
+
+// feed is a view whose events come from a channel. It stands in for a cache only where time is virtual.
+type feed struct {
+	client.Writer
+	events chan client.Event
+}
+
+func (f *feed) View(context.Context, schema.GroupResource) (client.View, error) { return f, nil }
+func (f *feed) Get(string, string) (kind.Object, bool)                          { return nil, false }
+func (f *feed) List(string) iter.Seq[kind.Object]                               { return func(func(kind.Object) bool) {} }
+func (f *feed) Events(ctx context.Context) iter.Seq[client.Event] {
+	return func(yield func(client.Event) bool) {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case ev := <-f.events:
+				if !yield(ev) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func event(name string) client.Event {
+	return client.Event{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}
+}
+
+// start runs a controller with the given function and returns how to feed and stop it.
+func start(t *testing.T, workers int, reconcile func(Key) (time.Duration, error)) (send func(string), stop func()) {
+	t.Helper()
+	f := &feed{events: make(chan client.Event)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := Run(ctx, slog.New(slog.DiscardHandler), f, Controller{
+			Name: "test", For: schema.GroupResource{Resource: "nodes"}, Workers: workers,
+			Reconcile: func(_ context.Context, _ *Cluster, k Key) (time.Duration, error) { return reconcile(k) },
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return func(name string) { f.events <- event(name) }, func() { cancel(); wg.Wait() }
+}
+
+func TestBackoffMergeAndReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var at []time.Duration
+		send, stop := start(t, 2, func(Key) (time.Duration, error) {
+			at = append(at, time.Since(begin))
+			switch len(at) {
+			case 1, 2, 3:
+				return 0, errors.New("not yet")
+			case 4:
+				time.Sleep(time.Second) // two events arrive meanwhile
+				return time.Hour, nil
+			}
+			return 0, nil
+		})
+		send("a")
+		time.Sleep(500 * time.Millisecond)
+		send("a")
+		send("a")
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		// Three failures with doubled delays, the success, one merged repeat, one return after an hour.
+		want := []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 35 * time.Millisecond, 1035 * time.Millisecond, time.Hour + 1035*time.Millisecond}
+		if len(at) != len(want) {
+			t.Fatalf("ran at %v, want %v", at, want)
+		}
+		for i := range want {
+			if at[i] != want[i] {
+				t.Errorf("run %d at %v, want %v", i, at[i], want[i])
+			}
+		}
+		stop()
+	})
+}
+
+func TestOneKeyIsWorkedOnOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		busy, most, keys := map[Key]bool{}, 0, map[Key]int{}
+		send, stop := start(t, 4, func(k Key) (time.Duration, error) {
+			mu.Lock()
+			if busy[k] {
+				t.Errorf("%v is worked on twice at the same time", k)
+			}
+			busy[k] = true
+			keys[k]++
+			most = max(most, len(busy))
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			delete(busy, k)
+			mu.Unlock()
+			return 0, nil
+		})
+		for range 3 {
+			for _, name := range []string{"a", "b", "c"} {
+				send(name)
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if most != 3 {
+			t.Errorf("%d keys at a time, want 3", most)
+		}
+		if keys[Key{Name: "a"}] != 2 {
+			t.Errorf("a ran %d times; repeats while it ran make one more", keys[Key{Name: "a"}])
+		}
+		stop()
+	})
+}
+
+func TestAPanicIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		send, stop := start(t, 1, func(Key) (time.Duration, error) {
+			if runs++; runs == 1 {
+				panic("oh")
+			}
+			return 0, nil
+		})
+		send("a")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if runs != 2 {
+			t.Errorf("%d runs, want the panic to be tried again", runs)
+		}
+		stop()
+	})
+}
+
+func TestRoleComesFromTheDeclaration(t *testing.T) {
+	c := Controller{For: schema.GroupResource{Group: "apps", Resource: "deployments"}, Triggers: []Trigger{{On: schema.GroupResource{Resource: "pods"}}}, Reads: []schema.GroupResource{Any()}}
+	var got []string
+	for _, r := range c.Role() {
+		got = append(got, r.APIGroups[0]+"/"+r.Resources[0])
+	}
+	if len(got) != 3 || got[0] != "apps/deployments" || got[1] != "*/*" || got[2] != "/pods" {
+		t.Errorf("role %v", got)
+	}
+}

@@ -1,0 +1,30 @@
+package rootca
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestDecide(t *testing.T) {
+	fresh := decide(nil, "ns", "PEM")
+	if fresh == nil || fresh.Name != name || fresh.Namespace != "ns" || fresh.Data["ca.crt"] != "PEM" {
+		t.Fatalf("a missing map: %+v", fresh)
+	}
+	if got := decide(fresh, "ns", "PEM"); got != nil {
+		t.Errorf("nothing to do, got %+v", got)
+	}
+	for what, change := range map[string]func(*corev1.ConfigMap){
+		"other data":    func(c *corev1.ConfigMap) { c.Data["ca.crt"] = "x" },
+		"more data":     func(c *corev1.ConfigMap) { c.Data["more"] = "x" },
+		"no annotation": func(c *corev1.ConfigMap) { c.Annotations = nil },
+	} {
+		have := fresh.DeepCopy()
+		have.Labels = map[string]string{"keep": "me"}
+		change(have)
+		got := decide(have, "ns", "PEM")
+		if got == nil || len(got.Data) != 1 || got.Data["ca.crt"] != "PEM" || got.Annotations["kubernetes.io/description"] == "" || got.Labels["keep"] != "me" {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+}
