@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strconv"
 	"sync"
@@ -337,4 +338,32 @@ func TestPages(t *testing.T) {
 	if err != nil || len(rest.Items) != 2 || rest.Items[0].Object.GetName() != "c8" || rest.Meta.Continue != "" {
 		t.Errorf("the rest: %+v, %v", rest, err)
 	}
+}
+
+func TestWatchesAreBounded(t *testing.T) {
+	r := newRig(t)
+	r.Watches = 2
+	var open []*Stream
+	for i := range 3 {
+		res, err := r.ask("watch", "configmaps", "ns", "", nil)
+		if i == 2 {
+			if !apierrors.IsTooManyRequests(err) {
+				t.Fatalf("a third watch: %v", err)
+			}
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, res.Watch)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	open[0].run(ctx, &encoder{codec: r.State.Codec, def: open[0].def, f: format{media: codec.JSON}}, &recorder{ResponseWriter: httptest.NewRecorder()})
+	res, err := r.ask("watch", "configmaps", "ns", "", nil)
+	if err != nil {
+		t.Fatalf("after one has ended: %v", err)
+	}
+	res.Watch.watcher.Close()
+	open[1].watcher.Close()
 }

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -55,6 +57,8 @@ type Config struct {
 	Address string
 	// Inflight bounds the requests that are served at the same time, watches aside.
 	Inflight int
+	// Watches bounds the open watches of clients.
+	Watches int
 }
 
 // Plugin and Admission are admission steps and what they see.
@@ -66,7 +70,8 @@ type (
 // Server is the front door.
 type Server struct {
 	Config
-	queue *queue
+	queue   *queue
+	watches atomic.Int64 // open now
 }
 
 // boundPatches bounds what the copy operations of one JSON patch may add to a document. The library keeps that bound in a
@@ -75,9 +80,8 @@ var boundPatches = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = m
 
 // New makes a server.
 func New(c Config) *Server {
-	if c.Inflight == 0 {
-		c.Inflight = 600
-	}
+	c.Inflight = cmp.Or(c.Inflight, 600)
+	c.Watches = cmp.Or(c.Watches, 50000)
 	boundPatches()
 	return &Server{Config: c, queue: newQueue(c.Inflight)}
 }

@@ -25,6 +25,7 @@ type Stream struct {
 	initial   bool           // end the state with a bookmark that says so
 	bookmarks bool
 	lasts     time.Duration
+	ended     func()
 }
 
 // watch serves a watch: hop 8 as a client sees it.
@@ -64,8 +65,14 @@ func (s *Server) watch(ctx context.Context, r *Request) (*Response, error) {
 	if !start.State && start.After == 0 {
 		start.After = cache.Rev()
 	}
+	if s.watches.Add(1) > int64(s.Watches) {
+		s.watches.Add(-1)
+		return nil, tooMany()
+	}
+	st.ended = func() { s.watches.Add(-1) }
 	var err error
 	if st.watcher, st.state, st.rev, err = cache.Watch(ctx, sel, start); err != nil {
+		st.ended()
 		return nil, storeError(err)
 	}
 	return &Response{Code: http.StatusOK, Watch: st}, nil
@@ -82,6 +89,7 @@ const bookmarkEvery = time.Minute
 
 // run sends events until the watch ends. An error that the client can act on is sent as an event.
 func (st *Stream) run(ctx context.Context, e *encoder, out sink) {
+	defer st.ended()
 	defer st.watcher.Close()
 	ctx, stop := context.WithTimeout(ctx, st.lasts)
 	defer stop()
