@@ -78,6 +78,9 @@ func (s *Server) createObject(ctx context.Context, r *Request, obj kind.Object) 
 		if generated {
 			next = obj.DeepCopyObject().(kind.Object)
 			next.SetName(generateName(obj.GetGenerateName()))
+			if r.Def.Verbatim {
+				next.SetName(obj.GetGenerateName())
+			}
 		}
 		out, rev, err := s.write(ctx, r, next, nil, 0)
 		if c, lost := errors.AsType[*kv.Conflict](err); lost && c.Key == r.Def.Key(next.GetNamespace(), next.GetName()) {
@@ -144,6 +147,9 @@ func (s *Server) manager(r *Request) *schema.Manager {
 	switch {
 	case r.Sub != nil:
 		t.Subresource, t.Reset = r.Sub.Name, r.Sub.Reset
+		if r.Sub.Do != nil && r.Sub.Body != nil { // an action's fields are those of its body
+			t.Kind, t.Hub = r.Sub.Body.GroupVersionKind, r.Sub.Body.GroupVersion()
+		}
 	default:
 		t.Reset = r.Def.Storage().Reset
 	}
@@ -169,6 +175,7 @@ func (s *Server) answer(ctx context.Context, r *Request, obj kind.Object) (*Resp
 	if errs := r.Def.Validate(obj, nil); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(runtimeschema.GroupKind{Group: r.Def.Group}, "", errs)
 	}
+	obj = s.own(r, r.Def.New(), obj)
 	if err := r.Def.Answer(ctx, s.door(r), obj); err != nil {
 		return nil, err
 	}
@@ -186,6 +193,9 @@ func (s *Server) act(ctx context.Context, r *Request, body kind.Object) (*Respon
 	}
 	if err := s.validate(ctx, r, body, nil); err != nil {
 		return nil, err
+	}
+	if r.Sub.Body != nil {
+		body = s.own(r, r.Sub.Body.New(), body)
 	}
 	call := &kind.Call{Namespace: r.Namespace, Name: r.Name, Body: body, DryRun: r.Options.DryRun}
 	return done(r.Sub.Do(ctx, s.door(r), call, parent.DeepCopyObject().(kind.Object)))

@@ -22,6 +22,7 @@ import (
 
 // remove serves DELETE of one object.
 func (s *Server) remove(ctx context.Context, r *Request) (*Response, error) {
+	warnDependents(r)
 	obj, gone, err := s.removeObject(ctx, r)
 	if err != nil {
 		return nil, err
@@ -39,6 +40,14 @@ func (s *Server) remove(ctx context.Context, r *Request) (*Response, error) {
 	return &Response{Code: code, Object: st}, nil
 }
 
+// warnDependents says what becomes of dependents when the client does not.
+func warnDependents(r *Request) {
+	text, o := r.Def.Storage().Deletion.Warning, r.Options.Delete
+	if text != "" && (o == nil || o.PropagationPolicy == nil && o.OrphanDependents == nil) { //nolint:staticcheck // old clients still send it
+		r.Warn(text)
+	}
+}
+
 // removeObject begins or completes the deletion of one object and says whether it is gone.
 func (s *Server) removeObject(ctx context.Context, r *Request) (obj kind.Object, gone bool, err error) {
 	if r.Options.Delete == nil {
@@ -48,9 +57,6 @@ func (s *Server) removeObject(ctx context.Context, r *Request) (obj kind.Object,
 		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 	}
 	def := r.Def.Storage()
-	if o := r.Options.Delete; def.Deletion.Warning != "" && o.PropagationPolicy == nil && o.OrphanDependents == nil { //nolint:staticcheck // old clients still send it
-		r.Warn(def.Deletion.Warning)
-	}
 	key := def.Key(r.Namespace, r.Name)
 	cache := s.State.Cache(def)
 	if err := cache.Fresh(ctx); err != nil {
@@ -237,6 +243,7 @@ func (s *Server) removeAll(ctx context.Context, r *Request) (*Response, error) {
 	if r.Options.Delete == nil {
 		r.Options.Delete = &metav1.DeleteOptions{}
 	}
+	warnDependents(r)
 	page, err := s.page(ctx, r)
 	if err != nil {
 		return nil, err
@@ -246,14 +253,14 @@ func (s *Server) removeAll(ctx context.Context, r *Request) (*Response, error) {
 		one := *r
 		one.Verb, one.Namespace, one.Name = "delete", e.Object.GetNamespace(), e.Object.GetName()
 		one.Options.Delete = r.Options.Delete.DeepCopy()
-		obj, _, err := s.removeObject(ctx, &one)
+		_, _, err := s.removeObject(ctx, &one)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		deleted.Items = append(deleted.Items, &watch.Entry{Key: e.Key, Object: obj, Rev: e.Rev})
+		deleted.Items = append(deleted.Items, e) // as it was
 	}
 	return &Response{Code: http.StatusOK, List: deleted}, nil
 }

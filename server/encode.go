@@ -226,6 +226,11 @@ func (e *encoder) partialOf(o kind.Object) *metav1.PartialObjectMetadata {
 // table shows objects as rows.
 func (e *encoder) table(objects []kind.Object, meta metav1.ListMeta, columns bool) *metav1.Table {
 	t := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: e.metaVersion()}, ListMeta: meta}
+	if len(objects) == 1 && !e.def.Is(objects[0]) { // a projection, which has no columns of its own
+		other := *e
+		other.def = kind.Plain(e.def)
+		e = &other
+	}
 	if columns {
 		t.ColumnDefinitions = e.def.Columns
 	}
@@ -245,7 +250,15 @@ func (e *encoder) table(objects []kind.Object, meta metav1.ListMeta, columns boo
 		case metav1.IncludeObject:
 			row.Object.Object = o
 		default:
-			row.Object.Object = e.partialOf(o)
+			p := e.partialOf(o)
+			if _, found := p.Annotations[e.def.Hidden]; found {
+				p = p.DeepCopy()
+				delete(p.Annotations, e.def.Hidden)
+				if len(p.Annotations) == 0 {
+					p.Annotations = nil
+				}
+			}
+			row.Object.Object = p
 		}
 		t.Rows = append(t.Rows, row)
 	}

@@ -234,7 +234,7 @@ func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 		err = s.readRequest(w, req, r)
 	}
 	if err != nil {
-		if r.Def.Deprecated != "" {
+		if r.Def.Deprecated != "" && !unroutable(r, err) {
 			r.Warn(r.Def.Deprecated)
 		}
 		warnings(w, r)
@@ -378,7 +378,7 @@ func (s *Server) readRequest(w http.ResponseWriter, req *http.Request, r *Reques
 	if req.Header.Get("Content-Type") == "" {
 		contentType, err = "", nil
 	}
-	if err != nil && r.Verb != "list" && r.Verb != "watch" {
+	if err != nil && r.Verb != "list" && r.Verb != "watch" && r.Verb != "patch" {
 		return unsupportedMedia(accepted)
 	}
 	if r.Verb == "patch" {

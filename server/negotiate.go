@@ -71,6 +71,12 @@ func checkInclude(p metav1.IncludeObjectPolicy) error {
 	return badRequest("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", p)
 }
 
+// unroutable says that a request was refused for its media types before anything knew what it is about.
+func unroutable(r *Request, err error) bool {
+	code := statusOf(err).Code
+	return code == http.StatusNotAcceptable || code == http.StatusUnsupportedMediaType && r.Verb == "patch"
+}
+
 func unsupportedMedia(list string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,

@@ -90,7 +90,10 @@ func unprocessable(err error) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", runtimeschema.GroupResource{}, "", err.Error(), 0, false)
 }
 
-func prefixed(err error) error { return badRequest("error decoding patch: %v", err) }
+// prefixed says what is wrong with a patch. Clients know the type of its operations by another package's name.
+func prefixed(err error) error {
+	return badRequest("error decoding patch: %s", strings.ReplaceAll(err.Error(), "[]server.jsonPatchOp", "[]handlers.jsonPatchOp"))
+}
 
 // jsonPatchOp names the fields an operation may have, so that others are noticed.
 type jsonPatchOp struct {

@@ -135,7 +135,7 @@ func (s *Server) page(ctx context.Context, r *Request) (*List, error) {
 		return nil, err
 	}
 	limit := o.Limit
-	if o.ResourceVersion == "0" {
+	if o.ResourceVersion == "0" && def.TTL == 0 { // what expires soon is always read in pages
 		limit = 0 // whoever takes any state gets it whole
 	}
 	if limit > 0 {

@@ -177,8 +177,8 @@ func (r *Request) checkFields(sel fields.Selector) (fields.Selector, error) {
 		if _, ok := r.Def.Fields[label]; ok {
 			return label, value, nil
 		}
-		if r.Def.FieldKnown {
-			return "", "", badRequest("field label not supported: %s", label)
+		if r.Def.FieldError != "" {
+			return "", "", badRequest(r.Def.FieldError, label)
 		}
 		known := `"metadata.name", "metadata.namespace"`
 		return "", "", badRequest("%q is not a known field selector: only %s", label, known)

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -84,7 +85,9 @@ func (s *Server) createByUpdate(ctx context.Context, r *Request, next *change) (
 	if err != nil {
 		return nil, err
 	}
-	obj.SetResourceVersion("")
+	if !r.Options.DryRun { // which answers with what the client says
+		obj.SetResourceVersion("")
+	}
 	if obj.GetUID() != "" {
 		return nil, apierrors.NewConflict(r.Def.Resource(), r.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", obj.GetUID()))
 	}
@@ -146,7 +149,8 @@ func (s *Server) precondition(r *Request, obj, old kind.Object) error {
 		return err
 	}
 	if r.Verb == "update" && obj.GetResourceVersion() == "" && r.Def.Storage().Conditional {
-		return apierrors.NewInvalid(r.Def.GroupKind(), r.Name, field.ErrorList{
+		// The resource stands where the kind is expected, as clients know it.
+		return apierrors.NewInvalid(runtimeschema.GroupKind{Group: r.Def.Group, Kind: r.Def.Plural}, r.Name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
 		})
 	}

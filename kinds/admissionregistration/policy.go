@@ -14,11 +14,12 @@ func ValidatingAdmissionPolicies(h Hooks) *kind.Def {
 	type policy = admissionv1.ValidatingAdmissionPolicy
 	return kind.Define(kind.Resource[policy]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "ValidatingAdmissionPolicy", Plural: "validatingadmissionpolicies", Scope: kind.Cluster,
-		Categories:  []string{"api-extensions"},
-		Spec:        func(p *policy) any { return &p.Spec },
-		Status:      func(p *policy) any { return &p.Status },
-		Generation:  true,
-		Conditional: true,
+		Categories:   []string{"api-extensions"},
+		Spec:         func(p *policy) any { return &p.Spec },
+		Status:       func(p *policy) any { return &p.Status },
+		Generation:   true,
+		AnyFinalizer: true,
+		Conditional:  true,
 		Default: func(p *policy) {
 			fill(&p.Spec.FailurePolicy, admissionv1.Fail)
 			defaultMatch(p.Spec.MatchConstraints)
@@ -48,10 +49,11 @@ func MutatingAdmissionPolicies(h Hooks) *kind.Def {
 	type policy = admissionv1.MutatingAdmissionPolicy
 	return kind.Define(kind.Resource[policy]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies", Scope: kind.Cluster,
-		Categories:  []string{"api-extensions"},
-		Spec:        func(p *policy) any { return &p.Spec },
-		Generation:  true,
-		Conditional: true,
+		Categories:   []string{"api-extensions"},
+		Spec:         func(p *policy) any { return &p.Spec },
+		Generation:   true,
+		AnyFinalizer: true,
+		Conditional:  true,
 		Default: func(p *policy) {
 			fill(&p.Spec.FailurePolicy, admissionv1.Fail)
 			defaultMatch(p.Spec.MatchConstraints)

@@ -16,10 +16,11 @@ func MutatingWebhookConfigurations(h Hooks) *kind.Def {
 	type config = admissionv1.MutatingWebhookConfiguration
 	return kind.Define(kind.Resource[config]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "MutatingWebhookConfiguration", Plural: "mutatingwebhookconfigurations", Scope: kind.Cluster,
-		Categories:  []string{"api-extensions"},
-		Generation:  true,
-		Changed:     func(c, old *config) bool { return !reflect.DeepEqual(c.Webhooks, old.Webhooks) },
-		Conditional: true,
+		Categories:   []string{"api-extensions"},
+		Generation:   true,
+		Changed:      func(c, old *config) bool { return !reflect.DeepEqual(c.Webhooks, old.Webhooks) },
+		AnyFinalizer: true,
+		Conditional:  true,
 		Default: func(c *config) {
 			for i := range c.Webhooks {
 				w := &c.Webhooks[i]
@@ -50,10 +51,11 @@ func ValidatingWebhookConfigurations(h Hooks) *kind.Def {
 	type config = admissionv1.ValidatingWebhookConfiguration
 	return kind.Define(kind.Resource[config]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "ValidatingWebhookConfiguration", Plural: "validatingwebhookconfigurations", Scope: kind.Cluster,
-		Categories:  []string{"api-extensions"},
-		Generation:  true,
-		Changed:     func(c, old *config) bool { return !reflect.DeepEqual(c.Webhooks, old.Webhooks) },
-		Conditional: true,
+		Categories:   []string{"api-extensions"},
+		Generation:   true,
+		Changed:      func(c, old *config) bool { return !reflect.DeepEqual(c.Webhooks, old.Webhooks) },
+		AnyFinalizer: true,
+		Conditional:  true,
 		Default: func(c *config) {
 			for i := range c.Webhooks {
 				w := &c.Webhooks[i]

@@ -14,12 +14,13 @@ func APIServices() *kind.Def {
 	type service = apiregistrationv1.APIService
 	return kind.Define(kind.Resource[service]{
 		Group: apiregistrationv1.GroupName, Version: "v1", Kind: "APIService", Plural: "apiservices", Scope: kind.Cluster,
-		Stored:      "apiregistration.k8s.io/apiservices",
-		Categories:  []string{"api-extensions"},
-		Name:        segmentName,
-		Spec:        func(s *service) any { return &s.Spec },
-		Status:      func(s *service) any { return &s.Status },
-		Conditional: true,
+		Stored:       "apiregistration.k8s.io/apiservices",
+		Categories:   []string{"api-extensions"},
+		Name:         segmentName,
+		Spec:         func(s *service) any { return &s.Spec },
+		Status:       func(s *service) any { return &s.Status },
+		AnyFinalizer: true,
+		Conditional:  true,
 		Default: func(s *service) {
 			if s.Spec.Service != nil && s.Spec.Service.Port == nil {
 				s.Spec.Service.Port = new(int32(443))

@@ -34,6 +34,7 @@ func DaemonSets() *kind.Def {
 		Prepare:    prepareDaemonSet,
 		Validate:   validateDaemonSet,
 		Warn:       warnDaemonSet,
+		Hidden:     appsv1.DeprecatedTemplateGeneration,
 		Columns: []kind.Column[appsv1.DaemonSet]{
 			kind.NameColumn[appsv1.DaemonSet](),
 			number("Desired", "desiredNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
@@ -78,6 +79,10 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 		fill(&update.RollingUpdate.MaxSurge, intstr.FromInt32(0))
 	}
 	fill(&d.Spec.RevisionHistoryLimit, 10)
+	// Whoever sends a set without the number of its template owns it all the same.
+	if templateNumber(d) == 0 {
+		setTemplateNumber(d, 0)
+	}
 }
 
 // prepareDaemonSet keeps the number of the template, which only an annotation shows: a change of the

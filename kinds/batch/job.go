@@ -26,6 +26,7 @@ func Jobs() *kind.Def {
 		Prepare:    prepareJob,
 		Validate:   validateJob,
 		Warn:       warnJob,
+		FieldError: "field label %q not supported for Job",
 		Columns: []kind.Column[batchv1.Job]{
 			kind.NameColumn[batchv1.Job](),
 			{Name: "Status", Description: "Status of the job.", Value: jobState},

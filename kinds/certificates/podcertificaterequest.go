@@ -31,9 +31,10 @@ func PodCertificateRequests() *kind.Def {
 			Allow:    maySign,
 		}},
 		Fields: map[string]func(*request) string{
-			"spec.signerName": func(r *request) string { return r.Spec.SignerName },
-			"spec.podName":    func(r *request) string { return r.Spec.PodName },
-			"spec.nodeName":   func(r *request) string { return string(r.Spec.NodeName) },
+			"metadata.namespace": nil,
+			"spec.signerName":    func(r *request) string { return r.Spec.SignerName },
+			"spec.podName":       func(r *request) string { return r.Spec.PodName },
+			"spec.nodeName":      func(r *request) string { return string(r.Spec.NodeName) },
 		},
 		Columns: []kind.Column[request]{
 			kind.NameColumn[request](),

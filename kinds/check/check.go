@@ -116,3 +116,12 @@ func EndpointIP(address string, path *field.Path) field.ErrorList {
 	}
 	return errs
 }
+
+// LongName is the rule for the name of a kind whose rules are written in its type: a DNS subdomain, in the words of
+// those rules, which say nothing about a generateName.
+func LongName(name string, prefix bool) []string {
+	if prefix {
+		return nil
+	}
+	return content.IsDNS1123Subdomain(name)
+}

@@ -16,6 +16,7 @@ func Leases() *kind.Def {
 	return kind.Define(kind.Resource[coordinationv1.Lease]{
 		Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Plural: "leases",
 		CreateOnUpdate: true,
+		AnyFinalizer:   true,
 		Conditional:    true,
 		Prepare:        prepareLease,
 		Validate:       validateLease,

@@ -34,6 +34,7 @@ func ReplicationControllers() *kind.Def {
 		Spec:       func(c *controller) any { return &c.Spec },
 		Status:     func(c *controller) any { return &c.Status },
 		Generation: true,
+		Name:       check.LongName,
 		Default:    defaultReplicationController,
 		Prepare: func(c, old *controller) {
 			var was *corev1.PodTemplateSpec

@@ -55,7 +55,9 @@ type Def struct {
 	Subs       []*SubDef
 	Deletion   DeletionDef
 	Index      string
-	FieldKnown bool // the kind names its own fields, which decides the wording of an error
+	FieldError string // refuses a field that cannot be selected by; empty when the kind names no fields of its own
+	Hidden     string
+	Verbatim   bool
 
 	// Hub is the stored version of a resource served in several; nil when this is it.
 	Hub     *Def
@@ -150,7 +152,8 @@ func Define[T any, P interface {
 		Plural:           r.Plural, Singular: r.Singular, Short: r.Short, Categories: r.Categories,
 		Scope: r.Scope, Verbs: r.Verbs, Stored: r.Stored, TTL: r.TTL,
 		CreateOnUpdate: r.CreateOnUpdate, Conditional: r.Conditional,
-		Generation: r.Generation, HasStatus: r.Status != nil, FieldKnown: r.Fields != nil, Index: r.Index,
+		Generation: r.Generation, HasStatus: r.Status != nil, Index: r.Index,
+		FieldError: r.FieldError, Hidden: r.Hidden, Verbatim: r.Verbatim,
 	}
 	if d.Singular == "" {
 		d.Singular = strings.ToLower(r.Kind)
@@ -160,6 +163,9 @@ func Define[T any, P interface {
 	}
 	if d.Verbs == nil {
 		d.Verbs = AllVerbs()
+	}
+	if d.FieldError == "" && r.Fields != nil {
+		d.FieldError = "field label not supported: %s"
 	}
 	d.New = func() Object { return P(new(T)) }
 	d.Default = func(o Object) {
@@ -300,7 +306,7 @@ func defineValidate[T any, P interface {
 		default:
 			errs = validation.ValidateObjectMetaAccessorUpdate(o, old, meta)
 		}
-		if !r.LooseMeta {
+		if !r.LooseMeta && !r.AnyFinalizer {
 			errs = append(errs, plainFinalizers(o, meta)...)
 		}
 		if r.Validate != nil {
@@ -385,6 +391,10 @@ func defineRow[T any, P interface {
 		d.Fields["metadata.namespace"] = Object.GetNamespace
 	}
 	for label, value := range r.Fields {
+		if value == nil {
+			delete(d.Fields, label)
+			continue
+		}
 		d.Fields[label] = func(o Object) string { return value((*T)(o.(P))) }
 	}
 }
@@ -441,7 +451,9 @@ func defineSub[T any, P interface {
 	}
 	sub.Validate = func(o, old Object) field.ErrorList {
 		errs := validation.ValidateObjectMetaAccessorUpdate(o, old, field.NewPath("metadata"))
-		errs = append(errs, plainFinalizers(o, field.NewPath("metadata"))...)
+		if !r.LooseMeta && !r.AnyFinalizer {
+			errs = append(errs, plainFinalizers(o, field.NewPath("metadata"))...)
+		}
 		if s.Validate != nil {
 			errs = append(errs, s.Validate((*T)(o.(P)), (*T)(old.(P)))...)
 		}
@@ -497,4 +509,20 @@ func Version[T, H any, P interface {
 		}
 	}
 	return d
+}
+
+// Is says that an object has the type of the resource.
+func (d *Def) Is(o Object) bool { return reflect.TypeOf(o) == reflect.TypeOf(d.New()) }
+
+// Plain is a resource that shows its objects in the two columns that every object has.
+func Plain(d *Def) *Def {
+	p := *d
+	meta := metav1.ObjectMeta{}.SwaggerDoc()
+	p.Columns = []metav1.TableColumnDefinition{
+		{Name: "Name", Type: "string", Format: "name", Description: meta["name"]},
+		{Name: "Created At", Type: "date", Description: meta["creationTimestamp"]},
+	}
+	p.Row = func(o Object) []any { return []any{o.GetName(), createdAt(o)} }
+	p.InList, p.RowConditions = nil, nil
+	return &p
 }

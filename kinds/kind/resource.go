@@ -48,6 +48,10 @@ type Resource[T any] struct {
 	// LooseMeta lets finalizers go without a domain, and tells what is wrong with the metadata of a new object only
 	// when nothing else is (events).
 	LooseMeta bool
+	// AnyFinalizer lets finalizers go without a domain.
+	AnyFinalizer bool
+	// Verbatim lets a generateName be the name (IP addresses, whose names have no room for chance).
+	Verbatim bool
 
 	// Spec and Status point at the two halves of an object, when it has them. With Status, a create starts
 	// with an empty status and an update keeps the stored one; the status subresource keeps the spec.
@@ -90,8 +94,12 @@ type Resource[T any] struct {
 	InList func(all []*T) func(obj *T, row []any)
 	// RowConditions are the conditions of a Table row (Completed pods).
 	RowConditions func(*T) []metav1.TableRowCondition
-	// Fields are the field selectors beyond metadata.name and metadata.namespace.
+	// Hidden names an annotation that the metadata in a Table row does not show (the template number of a DaemonSet).
+	Hidden string
+	// Fields are the field selectors beyond metadata.name and metadata.namespace; nil takes one of these two away.
 	Fields map[string]func(*T) string
+	// FieldError is the text that refuses another one, with a place for it; empty means "field label not supported: %s".
+	FieldError string
 	// Index names the field by whose value watchers are found quickly (a pod's node).
 	Index string
 	Subs  []Sub[T]

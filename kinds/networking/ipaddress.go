@@ -24,6 +24,7 @@ func IPAddresses() *kind.Def {
 			}
 			return texts
 		},
+		Verbatim: true,
 		Validate: validateIPAddress,
 		Columns: []kind.Column[networkingv1.IPAddress]{
 			kind.NameColumn[networkingv1.IPAddress](),

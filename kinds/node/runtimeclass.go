@@ -20,6 +20,7 @@ func RuntimeClasses() *kind.Def {
 	return kind.Define(kind.Resource[nodev1.RuntimeClass]{
 		Group: "node.k8s.io", Version: "v1", Kind: "RuntimeClass", Plural: "runtimeclasses", Scope: kind.Cluster,
 		CreateOnUpdate: true,
+		AnyFinalizer:   true,
 		Conditional:    true,
 		Validate:       validateRuntimeClass,
 		Warn:           warnRuntimeClass,

@@ -5,6 +5,7 @@ import (
 
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	segment "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -18,12 +19,14 @@ import (
 func PodDisruptionBudgets() *kind.Def {
 	return kind.Define(kind.Resource[policyv1.PodDisruptionBudget]{
 		Group: "policy", Version: "v1", Kind: "PodDisruptionBudget", Plural: "poddisruptionbudgets", Short: []string{"pdb"},
-		Spec:        func(b *policyv1.PodDisruptionBudget) any { return &b.Spec },
-		Status:      func(b *policyv1.PodDisruptionBudget) any { return &b.Status },
-		Generation:  true,
-		Conditional: true,
-		Prepare:     preparePodDisruptionBudget,
-		Validate:    validatePodDisruptionBudget,
+		Spec:         func(b *policyv1.PodDisruptionBudget) any { return &b.Spec },
+		Status:       func(b *policyv1.PodDisruptionBudget) any { return &b.Status },
+		Generation:   true,
+		Name:         segment.ValidatePathSegmentName,
+		AnyFinalizer: true,
+		Conditional:  true,
+		Prepare:      preparePodDisruptionBudget,
+		Validate:     validatePodDisruptionBudget,
 		Columns: []kind.Column[policyv1.PodDisruptionBudget]{
 			kind.NameColumn[policyv1.PodDisruptionBudget](),
 			{Name: "Min Available", Description: "The minimum number of pods that must be available.",

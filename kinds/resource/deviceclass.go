@@ -3,6 +3,7 @@ package resource
 import (
 	resourcev1 "k8s.io/api/resource/v1"
 
+	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
 )
 
@@ -13,6 +14,7 @@ func DeviceClasses(h Hooks) *kind.Def {
 		Group: resourcev1.GroupName, Version: "v1", Kind: "DeviceClass", Plural: "deviceclasses", Scope: kind.Cluster,
 		Spec:       func(c *class) any { return &c.Spec },
 		Generation: true,
+		Name:       check.LongName,
 		Delete:     kind.Deletion[class]{Returns: true},
 		Validate:   h.validateClass,
 		Columns:    []kind.Column[class]{kind.NameColumn[class](), kind.AgeColumn[class]()},

@@ -17,7 +17,6 @@ func DeviceTaintRules() *kind.Def {
 		Status:      func(r *rule) any { return &r.Status },
 		Generation:  true,
 		Conditional: true,
-		Delete:      kind.Deletion[rule]{Returns: true},
 		Default:     func(r *rule) { defaultTaint(&r.Spec.Taint) },
 		Prepare:     prepareTaintRule,
 		Validate:    validateTaintRule,

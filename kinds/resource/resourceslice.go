@@ -44,7 +44,8 @@ func ResourceSlices() *kind.Def {
 			resourcev1.ResourceSliceSelectorDriver:   func(s *slice) string { return s.Spec.Driver },
 			resourcev1.ResourceSliceSelectorPoolName: func(s *slice) string { return s.Spec.Pool.Name },
 		},
-		Index: resourcev1.ResourceSliceSelectorNodeName,
+		FieldError: "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: %s",
+		Index:      resourcev1.ResourceSliceSelectorNodeName,
 		Columns: []kind.Column[slice]{
 			kind.NameColumn[slice](),
 			{Name: "Node", Description: doc["nodeName"], Value: func(s *slice) any { return node(s) }},
