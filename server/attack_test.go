@@ -215,3 +215,25 @@ func TestSilentConnections(t *testing.T) {
 		}
 	}
 }
+
+// What strangers ask for does not make the metrics grow.
+func TestMetricsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := proatest.Start(t)
+	admin := newWeb(t, c)
+	bare := newWeb(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
+	for i := range 20 {
+		bare.do("GET", fmt.Sprintf("/apis/g%d.example.com/v%d/r%d/n/s%d", i, i, i, i), "")
+		bare.do(fmt.Sprintf("M%d", i), "/api/v1/pods", "")
+		admin.do("GET", fmt.Sprintf("/api/v1/namespaces/default/pods/x/sub%d", i), "")
+	}
+	_, text := admin.do("GET", "/metrics", "")
+	for _, bad := range []string{"example.com", `"r7"`, `verb="M`, "sub7"} {
+		if strings.Contains(text, bad) {
+			t.Errorf("the metrics name %s, which only a client said", bad)
+		}
+	}
+	if !strings.Contains(text, `apiserver_request_total{code="401"`) {
+		t.Error("refused requests are not counted")
+	}
+}

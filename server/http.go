@@ -60,7 +60,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		out.trail.Done(out.code)
 		if s.Observe != nil {
-			o := rt.observation(req)
+			o := s.observation(req, rt)
 			o.Code, o.Bytes, o.Took = out.code, out.bytes, time.Since(start)
 			s.Observe(o)
 		}
@@ -102,10 +102,24 @@ type Observation struct {
 	Took                                time.Duration
 }
 
-func (rt *route) observation(req *http.Request) Observation {
-	o := Observation{Verb: rt.verb, Group: rt.gvr.Group, Version: rt.gvr.Version, Resource: rt.gvr.Resource, Sub: rt.sub}
+// observation describes a request in a bounded number of words: what is not served has no name, or every stranger could
+// make the metrics grow.
+func (s *Server) observation(req *http.Request, rt route) Observation {
+	o := Observation{Verb: rt.verb}
+	def := s.State.defs.Load().byVersion[rt.gvr]
+	if def != nil {
+		o.Group, o.Version, o.Resource = rt.gvr.Group, rt.gvr.Version, rt.gvr.Resource
+		if def.Sub(rt.sub) != nil {
+			o.Sub = rt.sub
+		}
+	}
+	switch req.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+	default:
+		o.Verb = "other"
+	}
 	switch {
-	case !rt.resource:
+	case def == nil:
 	case rt.name != "":
 		o.Scope = "resource"
 	case rt.namespace != "":
@@ -270,7 +284,7 @@ func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 	if res.Watch != nil {
 		if s.Watching != nil {
 			rt := routeOf(req.Method, req.URL.Path)
-			defer s.Watching(rt.observation(req))()
+			defer s.Watching(s.observation(req, rt))()
 		}
 		s.stream(w, req, res.Watch, e)
 		return
