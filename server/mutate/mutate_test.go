@@ -1,0 +1,105 @@
+package mutate
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/server/admittest"
+)
+
+func TestScripts(t *testing.T) { admittest.Run(t, Plugins()) }
+
+// late is a cluster that gets the default account of a namespace after a while, or never.
+type late struct {
+	kind.Door
+	at time.Time
+}
+
+func (l late) Get(_ context.Context, gr schema.GroupResource, namespace, name string) (kind.Object, error) {
+	if l.at.IsZero() || time.Now().Before(l.at) {
+		return nil, apierrors.NewNotFound(gr, name)
+	}
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, nil
+}
+
+// TestAccountIsAwaited creates a pod in a namespace that is too new to have its default account.
+func TestAccountIsAwaited(t *testing.T) {
+	for _, c := range []struct {
+		title, name string
+		after       time.Duration // 0: never
+		want        string
+		waits       bool
+	}{
+		{"soon", "default", time.Second, "", true},
+		{"never", "default", 0, `serviceaccount "default" not found`, true},
+		{"too late", "default", time.Minute, `serviceaccount "default" not found`, true},
+		{"another is not awaited", "robot", time.Second, `serviceaccount "robot" not found`, false},
+	} {
+		t.Run(c.title, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				d := late{}
+				if c.after > 0 {
+					d.at = start.Add(c.after)
+				}
+				_, err := findAccount(t.Context(), d, "new", c.name)
+				if got := text(err); got != c.want {
+					t.Errorf("got error %q, want %q", got, c.want)
+				}
+				if took := time.Since(start); took > 0 != c.waits || took > 2*time.Second {
+					t.Errorf("took %s", took)
+				}
+			})
+		})
+	}
+}
+
+// TestAccountWaitEnds ends the request while it waits.
+func TestAccountWaitEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if _, err := findAccount(ctx, late{}, "new", "default"); err == nil || time.Since(start) > 200*time.Millisecond {
+			t.Errorf("got %v after %s", err, time.Since(start))
+		}
+	})
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// TestNames keeps the suffix of volumes to what a name may hold.
+func TestNames(t *testing.T) {
+	for range 100 {
+		if s := randomSuffix(); len(s) != 5 {
+			t.Fatalf("suffix %q", s)
+		}
+	}
+}
+
+// BenchmarkOthers is what the plugins cost a write that none of them is about.
+func BenchmarkOthers(b *testing.B) {
+	a := &kind.Admission{Verb: "update", Object: &corev1.ConfigMap{}, Old: &corev1.ConfigMap{}}
+	plugins := Plugins()
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, p := range plugins {
+			if err := p.Admit(b.Context(), a); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
