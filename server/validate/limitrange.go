@@ -13,18 +13,15 @@ import (
 
 // limitRanger holds pods and claims to the bounds that their namespace sets.
 func limitRanger(ctx context.Context, a *kind.Admission) error {
-	var check func(r *corev1.LimitRange) error
-	switch o := a.Object.(type) {
+	switch a.Object.(type) {
 	case *corev1.Pod:
 		if !a.Creates() && a.Sub != "resize" { // nothing else changes what containers ask for
 			return nil
 		}
-		check = func(r *corev1.LimitRange) error { return podWithin(o, r) }
 	case *corev1.PersistentVolumeClaim:
 		if a.Sub != "" {
 			return nil
 		}
-		check = func(r *corev1.LimitRange) error { return claimWithin(o, r) }
 	default:
 		return nil
 	}
@@ -37,10 +34,20 @@ func limitRanger(ctx context.Context, a *kind.Admission) error {
 	}
 	for o := range ranges {
 		if r, ok := o.(*corev1.LimitRange); ok {
-			if err := check(r); err != nil {
+			if err := keepsTo(r, a.Object); err != nil {
 				return a.Forbid(err)
 			}
 		}
+	}
+	return nil
+}
+
+func keepsTo(r *corev1.LimitRange, o kind.Object) error {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		return podWithin(o, r)
+	case *corev1.PersistentVolumeClaim:
+		return claimWithin(o, r)
 	}
 	return nil
 }
