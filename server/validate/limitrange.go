@@ -28,6 +28,11 @@ func limitRanger(ctx context.Context, a *kind.Admission) error {
 	if a.Old != nil && a.Old.GetDeletionTimestamp() != nil {
 		return nil
 	}
+	return keepsToAll(ctx, a)
+}
+
+// keepsToAll holds an object to every LimitRange of its namespace.
+func keepsToAll(ctx context.Context, a *kind.Admission) error {
 	ranges, err := a.Door.List(ctx, schema.GroupResource{Resource: "limitranges"}, a.Namespace)
 	if err != nil {
 		return a.Forbid(err)
