@@ -13,6 +13,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
@@ -111,7 +112,11 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller)
 				}
 				again, err := attempt(ctx, cluster, ctl, k)
 				if err != nil && ctx.Err() == nil {
-					log.Warn("reconcile", "controller", ctl.Name, "namespace", k.Namespace, "name", k.Name, "err", err)
+					level := slog.LevelWarn
+					if apierrors.IsConflict(err) { // somebody was faster; the next try sees it
+						level = slog.LevelDebug
+					}
+					log.Log(ctx, level, "reconcile", "controller", ctl.Name, "namespace", k.Namespace, "name", k.Name, "err", err)
 				}
 				q.done(k, again, err)
 			}

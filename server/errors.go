@@ -62,7 +62,8 @@ func storeError(err error) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
 			Message: "the store is not available: " + err.Error() + "; the outcome of a write is unknown, read before trying again",
-			Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
+			// No Retry-After: clients would hide the failure behind their own repeats, and the repeat of a write
+			// whose outcome is unknown is the user's decision.
 		}}
 	}
 	return err
@@ -85,7 +86,7 @@ func statusOf(err error) *metav1.Status {
 		}
 		return &st
 	}
-	if e := storeError(err); e != err { //nolint:errorlint // identity tells whether it was translated
+	if e := storeError(err); errors.As(e, &s) {
 		return statusOf(e)
 	}
 	st := apierrors.NewInternalError(err).Status()

@@ -94,7 +94,7 @@ func TestStoreAway(t *testing.T) {
 func refused(w *web, method, path, body string, headers []string) {
 	w.Helper()
 	code, text, head := w.full(method, path, body, headers...)
-	if code != http.StatusServiceUnavailable || head.Get("Retry-After") == "" ||
+	if code != http.StatusServiceUnavailable || head.Get("Retry-After") != "" ||
 		!strings.Contains(text, `"reason":"`+string(metav1.StatusReasonServiceUnavailable)+`"`) || !strings.Contains(text, "the store is not available") {
 		w.Errorf("%s %s %s: got %d, Retry-After %q: %.400s", method, path, headers, code, head.Get("Retry-After"), text)
 	}

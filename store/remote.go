@@ -149,7 +149,14 @@ func (r *remote) revision(ctx context.Context) (int64, error) {
 }
 
 // fresh is the present revision of everything, since others write, too.
-func (r *remote) fresh(ctx context.Context, _ string) (int64, error) { return r.rounds.get(ctx) }
+// freshPatience is how long a read waits for etcd to say how far it is: people wait for the answer.
+const freshPatience = 3 * time.Second
+
+func (r *remote) fresh(ctx context.Context, _ string) (int64, error) {
+	ctx, stop := context.WithTimeout(ctx, freshPatience)
+	defer stop()
+	return r.rounds.get(ctx)
+}
 
 func (r *remote) saw(string, int64)    {}
 func (r *remote) sawAll(string, int64) {}
