@@ -120,7 +120,11 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.defs = kinds.All()
-	s.state = server.NewState(context.WithoutCancel(ctx), codec.New(scheme), s.store, s.defs, s.log)
+	data, err := s.sealed()
+	if err != nil {
+		return err
+	}
+	s.state = server.NewState(context.WithoutCancel(ctx), codec.New(scheme), data, s.defs, s.log)
 	policy, err := bootstrap.Default()
 	if err != nil {
 		return err
