@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"proa.dev/kinds/kind"
@@ -21,20 +20,12 @@ func podResize(ctx context.Context, a *kind.Admission) error {
 	if !ok || a.Sub != "resize" || a.Verb != "update" || pod.Spec.NodeName == "" || a.Old.GetGeneration() == pod.Generation {
 		return nil
 	}
-	name := pod.Spec.NodeName
-	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: "nodes"}, "", name)
-	if apierrors.IsNotFound(err) {
-		return a.Forbidf("node %q not found", name)
-	}
+	node, err := nodeOf(ctx, a, pod)
 	if err != nil {
-		return a.Forbidf("failed to get node %q: %w", name, err)
-	}
-	node, ok := o.(*corev1.Node)
-	if !ok {
-		return a.Forbidf("unexpected type %T", o)
+		return a.Forbid(err)
 	}
 	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != "linux" {
-		return because(a.Forbidf("pod resize is only supported on linux nodes, node %q is %q", name, system), "UnsupportedPlatform")
+		return because(a.Forbidf("pod resize is only supported on linux nodes, node %q is %q", node.Name, system), "UnsupportedPlatform")
 	}
 	if err := fits(pod, node.Status.Allocatable); err != nil {
 		return because(a.Forbid(err), "NodeCapacity")

@@ -23,6 +23,7 @@ func Plugins() []kind.Plugin {
 		{Name: "CertificateSigning", Admit: signing},
 		{Name: "ClusterTrustBundleAttest", Admit: attest},
 		{Name: "CertificateSubjectRestriction", Admit: subject},
+		{Name: "NodeDeclaredFeatureValidator", Admit: nodeFeatures},
 		{Name: "PodResizeValidator", Admit: podResize},
 	}
 }
