@@ -122,6 +122,7 @@ func TestOneKeyIsWorkedOnOnce(t *testing.T) {
 			for _, name := range []string{"a", "b", "c"} {
 				send(name)
 			}
+			synctest.Wait() // all three are being worked on when the repeats come
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
