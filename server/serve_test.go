@@ -43,13 +43,13 @@ func (everybody) Review(user.Info, string) authorizationv1.SubjectRulesReviewSta
 
 // rig is the pipeline over a real store, without HTTP.
 type rig struct {
-	*testing.T
+	testing.TB
 	*Server
 	store *store.Etcd
 	who   user.Info
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	db, err := store.Embed(t.Context(), store.Config{Dir: t.TempDir(), Log: log})
@@ -68,7 +68,7 @@ func newRig(t *testing.T) *rig {
 	})
 	v := NewVersions(scheme, defs)
 	s := New(Config{State: st, Authz: everybody{}, Owner: schema.New(scheme, v, v), Recorder: hop.NewRecorder(100), Log: log})
-	r := &rig{T: t, Server: s, store: db, who: &user.DefaultInfo{Name: "tester"}}
+	r := &rig{TB: t, Server: s, store: db, who: &user.DefaultInfo{Name: "tester"}}
 	cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{netip.MustParsePrefix("10.96.0.0/24").String()}}}
 	r.create(runtimeschema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}, cidr)
 	return r
