@@ -68,14 +68,22 @@ func (s *Server) put(ctx context.Context, r *Request, def *kind.Def, obj, old ki
 		if old != nil && len(tx.writes) == 0 {
 			was, err := s.State.Codec.Store(old)
 			if err == nil && bytes.Equal(was, w.Value) {
-				obj.SetResourceVersion(old.GetResourceVersion())
-				return obj, rev, nil // nothing changes, nothing is written
+				out, err := s.State.Codec.Load(def, kv.Pair{Value: w.Value, Rev: rev})
+				return out, rev, err // nothing changes, nothing is written
 			}
 		}
 	} else {
 		w.Key = def.Key(old.GetNamespace(), old.GetName())
 	}
 	if r.Options.DryRun {
+		if obj != nil { // as it would have been stored
+			said := obj.GetResourceVersion()
+			var err error
+			if last, err = s.State.Codec.Load(def, kv.Pair{Value: w.Value}); err != nil {
+				return nil, 0, err
+			}
+			last.SetResourceVersion(said)
+		}
 		return s.dry(ctx, w, last, rev)
 	}
 	at, err := s.State.Store.Commit(ctx, append([]kv.Write{w}, tx.writes...)...)

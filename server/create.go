@@ -106,6 +106,13 @@ func birth(obj kind.Object) {
 	obj.SetSelfLink("")
 }
 
+// wipe takes away what only the server may say.
+func wipe(obj kind.Object) {
+	birth(obj)
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetUID("")
+}
+
 // dedupeOwners drops owner references that are there twice, and says so.
 func dedupeOwners(r *Request, obj kind.Object) {
 	refs := obj.GetOwnerReferences()
@@ -172,6 +179,7 @@ func generateName(base string) string {
 
 // answer computes a review.
 func (s *Server) answer(ctx context.Context, r *Request, obj kind.Object) (*Response, error) {
+	wipe(obj)
 	if errs := r.Def.Validate(obj, nil); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(runtimeschema.GroupKind{Group: r.Def.Group}, "", errs)
 	}

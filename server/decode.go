@@ -20,6 +20,7 @@ func (s *Server) decode(r *Request) (kind.Object, error) {
 	defer r.Clock.Done(hop.Schema)
 	if r.Object != nil {
 		if r.Sub == nil || r.Sub.Body == nil {
+			r.Object.GetObjectKind().SetGroupVersionKind(r.Def.GroupVersionKind)
 			r.Def.Default(r.Object)
 		}
 		s.heard(r, r.Object)

@@ -43,6 +43,9 @@ func (s *Server) remove(ctx context.Context, r *Request) (*Response, error) {
 // warnDependents says what becomes of dependents when the client does not.
 func warnDependents(r *Request) {
 	text, o := r.Def.Storage().Deletion.Warning, r.Options.Delete
+	if o != nil && len(metav1validation.ValidateDeleteOptions(o)) > 0 {
+		return
+	}
 	if text != "" && (o == nil || o.PropagationPolicy == nil && o.OrphanDependents == nil) { //nolint:staticcheck // old clients still send it
 		r.Warn(text)
 	}

@@ -220,6 +220,12 @@ func (e *encoder) partialOf(o kind.Object) *metav1.PartialObjectMetadata {
 			p.ObjectMeta = *full
 		}
 	}
+	if _, found := p.Annotations[e.def.Hidden]; found {
+		p = p.DeepCopy()
+		if delete(p.Annotations, e.def.Hidden); len(p.Annotations) == 0 {
+			p.Annotations = nil
+		}
+	}
 	return p
 }
 
@@ -228,7 +234,7 @@ func (e *encoder) table(objects []kind.Object, meta metav1.ListMeta, columns boo
 	t := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: e.metaVersion()}, ListMeta: meta}
 	if len(objects) == 1 && !e.def.Is(objects[0]) { // a projection, which has no columns of its own
 		other := *e
-		other.def = kind.Plain(e.def)
+		other.def = e.def.Showing(objects[0])
 		e = &other
 	}
 	if columns {
@@ -250,15 +256,7 @@ func (e *encoder) table(objects []kind.Object, meta metav1.ListMeta, columns boo
 		case metav1.IncludeObject:
 			row.Object.Object = o
 		default:
-			p := e.partialOf(o)
-			if _, found := p.Annotations[e.def.Hidden]; found {
-				p = p.DeepCopy()
-				delete(p.Annotations, e.def.Hidden)
-				if len(p.Annotations) == 0 {
-					p.Annotations = nil
-				}
-			}
-			row.Object.Object = p
+			row.Object.Object = e.partialOf(o)
 		}
 		t.Rows = append(t.Rows, row)
 	}

@@ -73,8 +73,11 @@ func checkInclude(p metav1.IncludeObjectPolicy) error {
 
 // unroutable says that a request was refused for its media types before anything knew what it is about.
 func unroutable(r *Request, err error) bool {
-	code := statusOf(err).Code
-	return code == http.StatusNotAcceptable || code == http.StatusUnsupportedMediaType && r.Verb == "patch"
+	st := statusOf(err)
+	if st.Code == http.StatusNotAcceptable {
+		return !strings.HasPrefix(st.Message, "you requested")
+	}
+	return st.Code == http.StatusUnsupportedMediaType && r.Verb == "patch"
 }
 
 func unsupportedMedia(list string) error {

@@ -226,9 +226,6 @@ func (s *Server) patchFindings(r *Request, found []error, shown string) error {
 
 // applyPatch is server-side apply.
 func (s *Server) applyPatch(r *Request) (*change, error) {
-	if r.Sub != nil && r.Sub.View != nil && r.Sub.Body != nil {
-		return nil, unprocessable(fmt.Errorf("server-side apply to %s is not supported", r.Sub.Name))
-	}
 	config := map[string]any{}
 	if err := yaml.Unmarshal(r.Body, &config); err != nil {
 		return nil, badRequest("error encoding patch: %s", strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
@@ -243,6 +240,9 @@ func (s *Server) applyPatch(r *Request) (*change, error) {
 	}
 	if err := matchName(r, config); err != nil {
 		return nil, err
+	}
+	if r.Sub != nil && r.Sub.View != nil {
+		return s.applyView(r, config)
 	}
 	return &change{make: func(old kind.Object) (kind.Object, error) {
 		out, err := s.manager(r).Apply(old, runtime.DeepCopyJSON(config), r.Options.Manager, schema.Force(r.Options.Force))
@@ -272,4 +272,34 @@ func matchName(r *Request, config map[string]any) error {
 		return badRequest("the name of the object (%v) does not match the name on the URL (%s)", name, r.Name)
 	}
 	return nil
+}
+
+// applyView is server-side apply to a projection: whoever applies a scale owns the replicas of the object itself.
+func (s *Server) applyView(r *Request, config map[string]any) (*change, error) {
+	text, err := json.Marshal(config)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if _, err := s.decodeAs(r, text, codec.JSON, r.Sub.Body.GroupVersionKind, r.Sub.Body.New()); err != nil {
+		return nil, err
+	}
+	def := r.Def.Storage()
+	part := map[string]any{"apiVersion": def.GroupVersion().String(), "kind": def.Kind, "metadata": map[string]any{"name": r.Name}}
+	if spec, ok := config["spec"].(map[string]any); ok && spec["replicas"] != nil {
+		part["spec"] = map[string]any{"replicas": spec["replicas"]}
+	}
+	return &change{make: func(old kind.Object) (kind.Object, error) {
+		out, err := s.manager(r).Apply(old, runtime.DeepCopyJSON(part), r.Options.Manager, schema.Force(r.Options.Force))
+		if err != nil {
+			return nil, err
+		}
+		obj := out.(kind.Object)
+		obj.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
+		def.Default(obj)
+		view, err := r.Sub.View(obj)
+		if err != nil {
+			return nil, err
+		}
+		return obj, r.Sub.Change(obj, view)
+	}}, nil
 }

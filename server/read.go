@@ -57,6 +57,9 @@ func (s *Server) find(ctx context.Context, r *Request) (kind.Object, error) {
 	}
 	cache := s.State.Cache(def)
 	if err := s.reach(ctx, cache, r.Options.List.ResourceVersion); err != nil {
+		if bad, ok := errors.AsType[*field.Error](err); ok && def.TTL != 0 {
+			return nil, badRequest("invalid resource version: %v", bad)
+		}
 		return nil, err
 	}
 	e, found := cache.Get(def.Key(r.Namespace, r.Name))

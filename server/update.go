@@ -124,8 +124,29 @@ func (s *Server) updateOnce(ctx context.Context, r *Request, cur *watch.Entry, n
 	if r.Patch != types.ApplyPatchType {
 		obj = s.own(r, old, obj)
 	}
+	if r.Sub != nil && r.Sub.View != nil {
+		forgetTimes(r.Sub.Name, obj, old)
+	}
 	r.Clock.Done(hop.Schema)
 	return s.write(ctx, r, obj, old, cur.Rev)
+}
+
+// forgetTimes takes away when somebody became an owner through a projection, which clients were never told.
+func forgetTimes(sub string, obj, old kind.Object) {
+	entries := obj.GetManagedFields()
+	for i := range entries {
+		e := &entries[i]
+		if e.Subresource != sub {
+			continue
+		}
+		e.Time = nil
+		for _, was := range old.GetManagedFields() {
+			if was.Subresource == sub && was.Manager == e.Manager && was.Operation == e.Operation && was.APIVersion == e.APIVersion {
+				e.Time = was.Time
+			}
+		}
+	}
+	obj.SetManagedFields(entries)
 }
 
 // keepIdentity gives an object what a client may leave out of an update and cannot change by it.
@@ -186,13 +207,10 @@ func (s *Server) change(r *Request) (*change, error) {
 		return nil, err
 	}
 	if name := body.GetName(); name != r.Name {
-		if name != "" || r.Sub == nil || r.Sub.Body == nil {
-			if name == "" {
-				return nil, badRequest("the name of the object (%s based on URL) was undeterminable: name must be provided", r.Name)
-			}
-			return nil, badRequest("the name of the object (%s) does not match the name on the URL (%s)", name, r.Name)
+		if name == "" {
+			return nil, badRequest("the name of the object (%s based on URL) was undeterminable: name must be provided", r.Name)
 		}
-		body.SetName(r.Name)
+		return nil, badRequest("the name of the object (%s) does not match the name on the URL (%s)", name, r.Name)
 	}
 	return &change{pinned: body.GetResourceVersion() != "", make: func(old kind.Object) (kind.Object, error) {
 		obj := body.DeepCopyObject().(kind.Object)
@@ -236,8 +254,8 @@ func (s *Server) check(ctx context.Context, r *Request, obj, old kind.Object) er
 		}
 		errs, warn, allow = s.validateAs(r.Def, obj, old), def.Warn, def.Allow
 	}
-	if len(errs) == 0 && allow != nil {
-		errs = allow(ctx, s.door(r), obj, old)
+	if allow != nil && (len(errs) == 0 || def.AllowFirst) {
+		errs = append(allow(ctx, s.door(r), obj, old), errs...)
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(def.GroupKind(), obj.GetName(), errs)

@@ -54,7 +54,7 @@ func Deployments() *kind.Def {
 		Subs: []kind.Sub[appsv1.Deployment]{
 			{Name: "status", Validate: validateDeploymentStatus, Reset: []string{"spec", "metadata.labels"},
 				Prepare: func(d, old *appsv1.Deployment) { d.Labels = old.Labels }},
-			scale("deployments", func(d *appsv1.Deployment) scaled {
+			scale(func(d *appsv1.Deployment) scaled {
 				return scaled{&d.Spec.Replicas, d.Spec.Selector, d.Status.Replicas}
 			}),
 		},

@@ -39,7 +39,7 @@ func ReplicaSets() *kind.Def {
 		},
 		Subs: []kind.Sub[appsv1.ReplicaSet]{
 			{Name: "status", Validate: validateReplicaSetStatus},
-			scale("replicasets", func(r *appsv1.ReplicaSet) scaled {
+			scale(func(r *appsv1.ReplicaSet) scaled {
 				return scaled{&r.Spec.Replicas, r.Spec.Selector, r.Status.Replicas}
 			}),
 		},

@@ -2,7 +2,6 @@ package apps
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
@@ -18,9 +17,8 @@ type scaled struct {
 func scale[T any, P interface {
 	*T
 	kind.Object
-}](plural string, part func(*T) scaled) kind.Sub[T] {
+}](part func(*T) scaled) kind.Sub[T] {
 	return core.Scale[T, P](core.Scaled[T]{
-		Resource: schema.GroupResource{Group: "apps", Resource: plural},
 		Replicas: func(o *T) **int32 { return part(o).replicas },
 		Current:  func(o *T) int32 { return part(o).current },
 		Selector: func(o *T) (string, error) {

@@ -36,7 +36,7 @@ func StatefulSets() *kind.Def {
 		},
 		Subs: []kind.Sub[appsv1.StatefulSet]{
 			{Name: "status", Validate: validateStatefulSetStatus},
-			scale("statefulsets", func(s *appsv1.StatefulSet) scaled {
+			scale(func(s *appsv1.StatefulSet) scaled {
 				return scaled{&s.Spec.Replicas, s.Spec.Selector, s.Status.Replicas}
 			}),
 		},

@@ -19,7 +19,15 @@ func TokenReviews() *kind.Def {
 			if r.Spec.Token == "" {
 				return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 			}
-			r.Status = d.ReviewToken(ctx, r.Spec)
+			// What the client says of the answer stays where there is none.
+			found := d.ReviewToken(ctx, r.Spec)
+			r.Status.Authenticated = found.Authenticated
+			if found.Error != "" {
+				r.Status.Error = found.Error
+			}
+			if found.Authenticated {
+				r.Status.User, r.Status.Audiences = found.User, found.Audiences
+			}
 			return nil
 		},
 	})

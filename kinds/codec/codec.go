@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -103,10 +104,19 @@ func (c *Codec) Decode(data []byte, m Media, want schema.GroupVersionKind, into 
 		if gvk.Kind == want.Kind {
 			return nil, nil, fmt.Errorf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), want.GroupVersion())
 		}
-		return nil, nil, &Error{Found: gvk, Err: fmt.Errorf("converting (%s) to (%s): unknown conversion", gvk, want)}
+		return nil, nil, &Error{Found: gvk, Err: fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", gvk.Version, gvk.Kind, hub(want.Group), want.Kind)}
 	}
 	obj.GetObjectKind().SetGroupVersionKind(want)
 	return obj, found, nil
+}
+
+// hub is what clients know the form of a group's kinds by that has no version.
+func hub(group string) string {
+	name, _, _ := strings.Cut(group, ".")
+	if name == "" || name == "events" {
+		return "core"
+	}
+	return name
 }
 
 // DecodeOptions reads the options of a request, which exist in every group version under one name.

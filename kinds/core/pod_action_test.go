@@ -254,10 +254,6 @@ func TestScale(t *testing.T) {
 	if err := sub.Change(rc, scale); err != nil || *rc.Spec.Replicas != 5 {
 		t.Errorf("scaled to %d, %v", *rc.Spec.Replicas, err)
 	}
-	scale.UID = "v"
-	if err := sub.Change(rc, scale); !apierrors.IsConflict(err) {
-		t.Errorf("scaled another controller: %v", err)
-	}
 	scale.Spec.Replicas = -1
 	if err := sub.Change(rc, scale); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.replicas: Invalid value: -1: must be greater than or equal to 0") {
 		t.Errorf("scaled below zero: %v", err)

@@ -48,6 +48,9 @@ func bindPod(ctx context.Context, d kind.Door, call *kind.Call, _ *corev1.Pod) (
 	if errs := validateBinding(b); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
+	if call.Name == "" {
+		return nil, apierrors.NewBadRequest("Name parameter required.")
+	}
 	_, err := d.Modify(ctx, podResource(), call.Namespace, call.Name, call.DryRun, func(o kind.Object) error {
 		return assign(o.(*corev1.Pod), b)
 	})

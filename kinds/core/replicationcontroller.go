@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -31,6 +30,7 @@ func ReplicationControllers() *kind.Def {
 	}
 	return kind.Define(kind.Resource[controller]{
 		Version: "v1", Kind: "ReplicationController", Plural: "replicationcontrollers", Short: []string{"rc"}, Categories: []string{"all"},
+		Stored:     "controllers",
 		Spec:       func(c *controller) any { return &c.Spec },
 		Status:     func(c *controller) any { return &c.Status },
 		Generation: true,
@@ -61,7 +61,6 @@ func ReplicationControllers() *kind.Def {
 		Subs: []kind.Sub[controller]{
 			{Name: "status", Validate: validateReplicationControllerStatus},
 			Scale(Scaled[controller]{
-				Resource: schema.GroupResource{Resource: "replicationcontrollers"},
 				Replicas: func(c *controller) **int32 { return &c.Spec.Replicas },
 				Current:  func(c *controller) int32 { return c.Status.Replicas },
 				Selector: func(c *controller) (string, error) { return labels.SelectorFromSet(c.Spec.Selector).String(), nil },

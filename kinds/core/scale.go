@@ -15,8 +15,6 @@ import (
 
 // Scaled is what a workload must tell to have a scale.
 type Scaled[T any] struct {
-	// Resource names the workload, for errors.
-	Resource schema.GroupResource
 	// Replicas points at the wanted number in the spec.
 	Replicas func(*T) **int32
 	// Current is the number there is now.
@@ -35,6 +33,11 @@ func Scale[T any, P interface {
 		Body: &kind.Body{
 			GroupVersionKind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
 			New:              func() kind.Object { return &autoscalingv1.Scale{} },
+			Columns:          scaleColumns(),
+			Row: func(o kind.Object) []any {
+				s := o.(*autoscalingv1.Scale)
+				return []any{s.Name, int64(s.Spec.Replicas), int64(s.Status.Replicas), kind.Age(s.CreationTimestamp)}
+			},
 		},
 		View: func(parent *T) (kind.Object, error) {
 			o := P(parent)
@@ -56,12 +59,12 @@ func Scale[T any, P interface {
 			return view, nil
 		},
 		Change: func(parent *T, body kind.Object) error {
-			return changeScale(P(parent), s.Replicas(parent), s.Resource, body)
+			return changeScale(P(parent), s.Replicas(parent), body)
 		},
 	}
 }
 
-func changeScale(o kind.Object, replicas **int32, gr schema.GroupResource, body kind.Object) error {
+func changeScale(o kind.Object, replicas **int32, body kind.Object) error {
 	scale, ok := body.(*autoscalingv1.Scale)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("expected input object type to be Scale, but %T", body))
@@ -73,12 +76,17 @@ func changeScale(o kind.Object, replicas **int32, gr schema.GroupResource, body 
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: "autoscaling", Kind: "Scale"}, o.GetName(), errs)
 	}
-	if scale.UID != "" && scale.UID != o.GetUID() {
-		gr.Resource += "/scale"
-		return apierrors.NewConflict(gr, o.GetName(),
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", scale.UID, o.GetUID()))
-	}
 	*replicas = &scale.Spec.Replicas
 	o.SetResourceVersion(scale.ResourceVersion)
 	return nil
+}
+
+func scaleColumns() []metav1.TableColumnDefinition {
+	meta := metav1.ObjectMeta{}.SwaggerDoc()
+	return []metav1.TableColumnDefinition{
+		{Name: "Name", Type: "string", Description: meta["name"]},
+		{Name: "Desired", Type: "integer", Description: autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"]},
+		{Name: "Available", Type: "integer", Description: autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"]},
+		{Name: "Age", Type: "string", Description: meta["creationTimestamp"]},
+	}
 }

@@ -58,6 +58,7 @@ type Def struct {
 	FieldError string // refuses a field that cannot be selected by; empty when the kind names no fields of its own
 	Hidden     string
 	Verbatim   bool
+	AllowFirst bool
 
 	// Hub is the stored version of a resource served in several; nil when this is it.
 	Hub     *Def
@@ -153,7 +154,7 @@ func Define[T any, P interface {
 		Scope: r.Scope, Verbs: r.Verbs, Stored: r.Stored, TTL: r.TTL,
 		CreateOnUpdate: r.CreateOnUpdate, Conditional: r.Conditional,
 		Generation: r.Generation, HasStatus: r.Status != nil, Index: r.Index,
-		FieldError: r.FieldError, Hidden: r.Hidden, Verbatim: r.Verbatim,
+		FieldError: r.FieldError, Hidden: r.Hidden, Verbatim: r.Verbatim, AllowFirst: r.AllowFirst,
 	}
 	if d.Singular == "" {
 		d.Singular = strings.ToLower(r.Kind)
@@ -258,6 +259,7 @@ func definePrepare[T any, P interface {
 				put(r.Status(obj), r.Status(was))
 			}
 		}
+		counted := r.CountFirst && was != nil && moved(r, obj, was)
 		if r.Prepare != nil {
 			r.Prepare(obj, was)
 		}
@@ -275,7 +277,7 @@ func definePrepare[T any, P interface {
 			return
 		}
 		o.SetGeneration(old.GetGeneration())
-		if moved(r, obj, was) {
+		if counted || moved(r, obj, was) {
 			o.SetGeneration(old.GetGeneration() + 1)
 		}
 	}
@@ -306,7 +308,7 @@ func defineValidate[T any, P interface {
 		default:
 			errs = validation.ValidateObjectMetaAccessorUpdate(o, old, meta)
 		}
-		if !r.LooseMeta && !r.AnyFinalizer {
+		if !r.LooseMeta && !r.AnyFinalizer && !d.Asked {
 			errs = append(errs, plainFinalizers(o, meta)...)
 		}
 		if r.Validate != nil {
@@ -357,6 +359,9 @@ func defineRow[T any, P interface {
 		}}
 	}
 	for _, c := range columns {
+		if c.Name == "" { // a cell that no heading announces
+			continue
+		}
 		def := metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description}
 		if c.Type == "" {
 			def.Type = "string"
@@ -514,15 +519,21 @@ func Version[T, H any, P interface {
 // Is says that an object has the type of the resource.
 func (d *Def) Is(o Object) bool { return reflect.TypeOf(o) == reflect.TypeOf(d.New()) }
 
-// Plain is a resource that shows its objects in the two columns that every object has.
-func Plain(d *Def) *Def {
+// Showing is the resource with the columns of a projection of it.
+func (d *Def) Showing(o Object) *Def {
 	p := *d
+	p.InList, p.RowConditions = nil, nil
+	for _, s := range d.Subs {
+		if s.Body != nil && s.Body.Row != nil && reflect.TypeOf(s.Body.New()) == reflect.TypeOf(o) {
+			p.Columns, p.Row = s.Body.Columns, s.Body.Row
+			return &p
+		}
+	}
 	meta := metav1.ObjectMeta{}.SwaggerDoc()
 	p.Columns = []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: meta["name"]},
 		{Name: "Created At", Type: "date", Description: meta["creationTimestamp"]},
 	}
 	p.Row = func(o Object) []any { return []any{o.GetName(), createdAt(o)} }
-	p.InList, p.RowConditions = nil, nil
 	return &p
 }

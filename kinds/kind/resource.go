@@ -60,6 +60,8 @@ type Resource[T any] struct {
 	KeepStatus bool
 	// Generation says that metadata.generation counts the changes of Spec, beginning with 1.
 	Generation bool
+	// CountFirst counts a change before Prepare may take it back (resource slices).
+	CountFirst bool
 	// Unnumbered lets a new object begin without a generation, so that the first change makes it 1 (CSI drivers).
 	Unnumbered bool
 	// Changed names what else moves metadata.generation besides Spec (the annotations of a Deployment, the
@@ -81,6 +83,8 @@ type Resource[T any] struct {
 	// Allow returns the violations that only the server can see: rights of the user, other objects. It runs when Validate
 	// found nothing. old is nil on create.
 	Allow func(ctx context.Context, d Door, obj, old *T) field.ErrorList
+	// AllowFirst runs Allow, also that of subresources, whatever Validate found, and tells its violations first.
+	AllowFirst bool
 	// Warn returns the texts of Warning headers. old is nil on create.
 	Warn func(obj, old *T) []string
 
@@ -151,7 +155,7 @@ type Deletion[T any] struct {
 
 // Column is one cell of a Table row.
 type Column[T any] struct {
-	Name        string
+	Name        string // empty: the cell has no heading (the age of an IP address)
 	Type        string // empty: string
 	Format      string
 	Description string
@@ -198,6 +202,9 @@ type Sub[T any] struct {
 type Body struct {
 	schema.GroupVersionKind
 	New func() Object
+	// Columns and Row show it in a Table; without them that shows a name and an age.
+	Columns []metav1.TableColumnDefinition
+	Row     func(Object) []any
 }
 
 // Call is the request of an action subresource.

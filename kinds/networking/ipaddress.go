@@ -29,6 +29,7 @@ func IPAddresses() *kind.Def {
 		Columns: []kind.Column[networkingv1.IPAddress]{
 			kind.NameColumn[networkingv1.IPAddress](),
 			{Name: "ParentRef", Description: networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"], Value: parent},
+			{Value: func(a *networkingv1.IPAddress) any { return kind.Age(a.CreationTimestamp) }},
 		},
 	})
 }

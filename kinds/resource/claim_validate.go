@@ -71,15 +71,30 @@ func (h Hooks) validateClaim(c, old *resourcev1.ResourceClaim) field.ErrorList {
 
 func (h Hooks) validateTemplate(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 	spec := field.NewPath("spec")
+	errs := append(validateTemplateMeta(&t.Spec.ObjectMeta, spec.Child("metadata")), h.validateDevices(&t.Spec.Spec.Devices, spec.Child("spec", "devices"))...)
 	if old != nil {
-		return check.Same(t.Spec, old.Spec, spec)
+		errs = append(errs, check.Same(t.Spec, old.Spec, spec)...)
 	}
-	return ordered(append(validateTemplateMeta(&t.Spec.ObjectMeta, spec.Child("metadata")), h.validateDevices(&t.Spec.Spec.Devices, spec.Child("spec", "devices"))...))
+	return ordered(errs)
 }
 
 func validateTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	errs := apivalidation.ValidateAnnotations(m.Annotations, path.Child("annotations"))
 	errs = append(errs, metav1validation.ValidateLabels(m.Labels, path.Child("labels"))...)
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""},
+		{"selfLink", m.SelfLink != ""}, {"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""},
+		{"generation", m.Generation != 0}, {"creationTimestamp", !m.CreationTimestamp.IsZero()},
+		{"deletionTimestamp", m.DeletionTimestamp != nil}, {"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil},
+		{"ownerReferences", m.OwnerReferences != nil}, {"finalizers", m.Finalizers != nil}, {"managedFields", m.ManagedFields != nil},
+	} {
+		if f.set {
+			errs = append(errs, field.Forbidden(path.Child(f.name), "cannot be set"))
+		}
+	}
 	return errs
 }
 
@@ -89,12 +104,13 @@ func (h Hooks) validateDevices(c *resourcev1.DeviceClaim, path *field.Path) fiel
 		func(r *resourcev1.DeviceRequest) string { return r.Name }, h.validateRequest)
 	errs = append(errs, each(c.Constraints, resourcev1.DeviceConstraintsMaxSize, path.Child("constraints"), func(x *resourcev1.DeviceConstraint, at *field.Path) field.ErrorList {
 		errs := unique(x.Requests, resourcev1.DeviceRequestsMaxSize, at.Child("requests"), same, names.validateRef)
-		switch {
-		case x.MatchAttribute != nil:
+		if x.MatchAttribute != nil {
 			errs = append(errs, late(validateFullyQualified(string(*x.MatchAttribute), at.Child("matchAttribute")))...)
-		case x.DistinctAttribute != nil:
+		}
+		if x.DistinctAttribute != nil {
 			errs = append(errs, late(validateFullyQualified(string(*x.DistinctAttribute), at.Child("distinctAttribute")))...)
-		default:
+		}
+		if x.MatchAttribute == nil && x.DistinctAttribute == nil {
 			errs = append(errs, field.Required(at, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
 		}
 		return errs
@@ -112,19 +128,30 @@ func (h Hooks) validateRequest(r *resourcev1.DeviceRequest, path *field.Path) fi
 		errs = append(errs, field.Required(path, "exactly one of `exactly` or `firstAvailable` is required"))
 	case exactly && first:
 		errs = append(errs, field.Invalid(path, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
+		// The declared rules hold for both all the same.
+		both := append(h.validateExactly(r, path.Child("exactly")), h.validateFirst(r, path.Child("firstAvailable"))...)
+		errs = append(errs, slices.DeleteFunc(both, func(e *field.Error) bool { return !e.CoveredByDeclarative })...)
 	case first:
-		errs = append(errs, unique(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, path.Child("firstAvailable"),
-			func(s *resourcev1.DeviceSubRequest) string { return s.Name },
-			func(s *resourcev1.DeviceSubRequest, at *field.Path) field.ErrorList {
-				errs := append(validateLabel(s.Name, at.Child("name")), late(validateClassName(s.DeviceClassName, at.Child("deviceClassName")))...)
-				return append(errs, h.validateWish(s.Selectors, s.AllocationMode, s.Count, s.Tolerations, at)...)
-			})...)
+		errs = append(errs, h.validateFirst(r, path.Child("firstAvailable"))...)
 	default:
-		e := r.Exactly
-		errs = append(errs, validateClassName(e.DeviceClassName, path.Child("exactly", "deviceClassName"))...)
-		errs = append(errs, h.validateWish(e.Selectors, e.AllocationMode, e.Count, e.Tolerations, path.Child("exactly"))...)
+		errs = append(errs, h.validateExactly(r, path.Child("exactly"))...)
 	}
 	return errs
+}
+
+func (h Hooks) validateExactly(r *resourcev1.DeviceRequest, path *field.Path) field.ErrorList {
+	e := r.Exactly
+	return append(validateClassName(e.DeviceClassName, path.Child("deviceClassName")),
+		h.validateWish(e.Selectors, e.AllocationMode, e.Count, e.Tolerations, path)...)
+}
+
+func (h Hooks) validateFirst(r *resourcev1.DeviceRequest, path *field.Path) field.ErrorList {
+	return unique(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, path,
+		func(s *resourcev1.DeviceSubRequest) string { return s.Name },
+		func(s *resourcev1.DeviceSubRequest, at *field.Path) field.ErrorList {
+			errs := append(validateLabel(s.Name, at.Child("name")), late(validateClassName(s.DeviceClassName, at.Child("deviceClassName")))...)
+			return append(errs, h.validateWish(s.Selectors, s.AllocationMode, s.Count, s.Tolerations, at)...)
+		})
 }
 
 func (h Hooks) validateWish(selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64, tolerations []resourcev1.DeviceToleration, path *field.Path) field.ErrorList {

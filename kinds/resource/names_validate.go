@@ -1,12 +1,15 @@
 package resource
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/operation"
+	"k8s.io/apimachinery/pkg/api/validate"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -123,6 +126,14 @@ func validatePool(name string, path *field.Path) field.ErrorList {
 		errs = append(errs, check.Messages(part, path, validation.IsDNS1123Subdomain(part))...)
 	}
 	return errs
+}
+
+// validateDeclaredPool is the same in the words of the declared rule.
+func validateDeclaredPool(name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return validate.ResourcePoolName(context.Background(), operation.Operation{}, path, &name, nil)
 }
 
 func validateUID(uid string, path *field.Path) field.ErrorList {

@@ -20,7 +20,7 @@ func ResourceClaims(h Hooks) *kind.Def {
 		Default:  defaultClaim,
 		Prepare:  prepareClaim,
 		Validate: h.validateClaim,
-		Allow:    allowClaim,
+		Allow:    allowClaim, AllowFirst: true,
 		Subs: []kind.Sub[claim]{{
 			Name:  "status",
 			Reset: []string{"metadata", "spec"},

@@ -15,7 +15,7 @@ func ResourceClaimTemplates(h Hooks) *kind.Def {
 		Default:  func(t *template) { defaultSpec(&t.Spec.Spec) },
 		Prepare:  prepareTemplate,
 		Validate: h.validateTemplate,
-		Allow:    allowTemplate,
-		Columns:  []kind.Column[template]{kind.NameColumn[template](), kind.AgeColumn[template]()},
+		Allow:    allowTemplate, AllowFirst: true,
+		Columns: []kind.Column[template]{kind.NameColumn[template](), kind.AgeColumn[template]()},
 	})
 }

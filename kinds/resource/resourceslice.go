@@ -23,6 +23,7 @@ func ResourceSlices() *kind.Def {
 		Group: resourcev1.GroupName, Version: "v1", Kind: "ResourceSlice", Plural: "resourceslices", Scope: kind.Cluster,
 		Spec:       func(s *slice) any { return &s.Spec },
 		Generation: true,
+		CountFirst: true,
 		Delete:     kind.Deletion[slice]{Returns: true},
 		Default: func(s *slice) {
 			for i := range s.Spec.Devices {

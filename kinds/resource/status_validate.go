@@ -104,7 +104,7 @@ func validateAllocation(a *resourcev1.AllocationResult, names requests, path *fi
 	errs := each(a.Devices.Results, resourcev1.AllocationResultsMaxSize, at.Child("results"), func(r *resourcev1.DeviceRequestAllocationResult, at *field.Path) field.ErrorList {
 		errs := names.validateRef(&r.Request, at.Child("request"))
 		errs = append(errs, late(validateNamedDriver(r.Driver, at.Child("driver")))...)
-		errs = append(errs, late(validatePool(r.Pool, at.Child("pool")))...)
+		errs = append(errs, late(validateDeclaredPool(r.Pool, at.Child("pool")))...)
 		errs = append(errs, validateLabel(r.Device, at.Child("device"))...)
 		errs = append(errs, validateBinding(r.BindingConditions, r.BindingFailureConditions, at)...)
 		errs = append(errs, each(r.Tolerations, resourcev1.DeviceTolerationsMaxLength, at.Child("tolerations"), validateToleration)...)
