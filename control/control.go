@@ -38,6 +38,8 @@ type Controller struct {
 	Triggers []Trigger
 	// Reads are views it needs besides those of For and Triggers. Any() stands for whatever it opens itself.
 	Reads   []schema.GroupResource
+	// Writes are resources it changes for which no well-known role exists.
+	Writes  []schema.GroupResource
 	Workers int
 	// Reconcile brings one key closer to what is wanted. again asks for another look after a while; an error
 	// asks for one with back-off.
@@ -56,11 +58,14 @@ func (c *Controller) views() []schema.GroupResource {
 	return out
 }
 
-// Role is what a controller needs to open its views, from its declaration.
+// Role is what a controller needs to open its views and to write what it declares.
 func (c *Controller) Role() []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, gr := range c.views() {
 		rules = append(rules, rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{gr.Group}, Resources: []string{gr.Resource}})
+	}
+	for _, gr := range c.Writes {
+		rules = append(rules, rbacv1.PolicyRule{Verbs: []string{"update"}, APIGroups: []string{gr.Group}, Resources: []string{gr.Resource, gr.Resource + "/status"}})
 	}
 	return rules
 }

@@ -23,7 +23,9 @@ import (
 	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/control/clusterrole"
+	"proa.dev/control/definition"
 	"proa.dev/control/namespace"
+	"proa.dev/control/protection"
 	"proa.dev/control/rootca"
 	"proa.dev/control/serviceaccount"
 	"proa.dev/hop"
@@ -233,12 +235,13 @@ func (s *Server) controllers() []control.Controller {
 		}
 		return out
 	}
-	return []control.Controller{
+	return append(protection.Controllers(),
+		definition.Controller(),
 		serviceaccount.Controller(),
 		rootca.Controller(string(s.pki.CA().PEM)),
 		clusterrole.Controller(authz.Aggregate),
 		namespace.Controller(namespaced, s.controller("namespace-controller").View),
-	}
+	)
 }
 
 // loops starts the controllers.

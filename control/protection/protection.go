@@ -1,0 +1,151 @@
+// Package protection lets go of volumes, claims and volume attributes classes that are being deleted once nobody uses them.
+// The finalizers that hold them are put there when they are made, in hop 4.
+package protection
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/control"
+	"proa.dev/kinds/kind"
+)
+
+func core(resource string) schema.GroupResource { return schema.GroupResource{Resource: resource} }
+
+func classes() schema.GroupResource {
+	return schema.GroupResource{Group: storagev1.GroupName, Resource: "volumeattributesclasses"}
+}
+
+// Controllers returns the three loops.
+func Controllers() []control.Controller {
+	return []control.Controller{claims(), volumes(), attributes()}
+}
+
+// release removes a finalizer from an object that is being deleted, unless it is used.
+func release(gr schema.GroupResource, finalizer string, used func(*control.Cluster, kind.Object) bool) func(context.Context, *control.Cluster, control.Key) (time.Duration, error) {
+	return func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+		o, found := c.View(gr).Get(k.Namespace, k.Name)
+		if !found || o.GetDeletionTimestamp() == nil || !slices.Contains(o.GetFinalizers(), finalizer) || used(c, o) {
+			return 0, nil
+		}
+		next := o.DeepCopyObject().(kind.Object)
+		next.SetFinalizers(slices.DeleteFunc(next.GetFinalizers(), func(f string) bool { return f == finalizer }))
+		_, err := c.Update(ctx, gr, next, "")
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return 0, err
+	}
+}
+
+func claims() control.Controller {
+	pods := core("pods")
+	return control.Controller{
+		Name: "pvc-protection-controller", For: core("persistentvolumeclaims"),
+		Triggers: []control.Trigger{{On: pods, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+			return func(yield func(control.Key) bool) {
+				for name := range claimsOf(o.(*corev1.Pod)) {
+					if !yield(control.Key{Namespace: o.GetNamespace(), Name: name}) {
+						return
+					}
+				}
+			}
+		}}},
+		Reconcile: release(core("persistentvolumeclaims"), "kubernetes.io/pvc-protection", func(c *control.Cluster, o kind.Object) bool {
+			for p := range c.View(pods).List(o.GetNamespace()) {
+				if claimInUse(p.(*corev1.Pod), o.GetName()) {
+					return true
+				}
+			}
+			return false
+		}),
+	}
+}
+
+// claimsOf are the claims a pod names, its own ephemeral ones too.
+func claimsOf(p *corev1.Pod) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, v := range p.Spec.Volumes {
+			name := ""
+			switch {
+			case v.PersistentVolumeClaim != nil:
+				name = v.PersistentVolumeClaim.ClaimName
+			case v.Ephemeral != nil:
+				name = p.Name + "-" + v.Name
+			default:
+				continue
+			}
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// claimInUse says that a pod uses a claim: it is on a node, and has not ended.
+func claimInUse(p *corev1.Pod, claim string) bool {
+	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	for name := range claimsOf(p) {
+		if name == claim {
+			return true
+		}
+	}
+	return false
+}
+
+func volumes() control.Controller {
+	return control.Controller{
+		Name: "pv-protection-controller", For: core("persistentvolumes"),
+		Reconcile: release(core("persistentvolumes"), "kubernetes.io/pv-protection", func(_ *control.Cluster, o kind.Object) bool {
+			return o.(*corev1.PersistentVolume).Status.Phase == corev1.VolumeBound
+		}),
+	}
+}
+
+func attributes() control.Controller {
+	ofClaim := func(o kind.Object) []*string {
+		c := o.(*corev1.PersistentVolumeClaim)
+		return []*string{c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName}
+	}
+	ofVolume := func(o kind.Object) []*string { return []*string{o.(*corev1.PersistentVolume).Spec.VolumeAttributesClassName} }
+	wake := func(names func(kind.Object) []*string) func(*control.Cluster, kind.Object) iter.Seq[control.Key] {
+		return func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+			return func(yield func(control.Key) bool) {
+				for _, n := range names(o) {
+					if n != nil && *n != "" && !yield(control.Key{Name: *n}) {
+						return
+					}
+				}
+			}
+		}
+	}
+	return control.Controller{
+		Name: "volumeattributesclass-protection-controller", For: classes(),
+		Triggers: []control.Trigger{{On: core("persistentvolumeclaims"), Keys: wake(ofClaim)}, {On: core("persistentvolumes"), Keys: wake(ofVolume)}},
+		Writes:   []schema.GroupResource{classes()},
+		Reconcile: release(classes(), "kubernetes.io/vac-protection", func(c *control.Cluster, o kind.Object) bool {
+			for _, use := range []struct {
+				gr    schema.GroupResource
+				names func(kind.Object) []*string
+			}{{core("persistentvolumeclaims"), ofClaim}, {core("persistentvolumes"), ofVolume}} {
+				for x := range c.View(use.gr).List("") {
+					for _, n := range use.names(x) {
+						if n != nil && *n == o.GetName() {
+							return true
+						}
+					}
+				}
+			}
+			return false
+		}),
+	}
+}
