@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
 
+	"proa.dev/kinds/apiregistration"
+	"proa.dev/kinds/flowcontrol"
 	"proa.dev/kinds/kind"
 	"proa.dev/server"
 	"proa.dev/server/audit"
@@ -190,6 +193,27 @@ func (s *Server) seedlings() []server.Seedling {
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: ctl.Name}},
 			}})
+	}
+	return append(out, s.registrations()...)
+}
+
+// registrations are the objects that say what the server serves and how it shares itself out.
+func (s *Server) registrations() []server.Seedling {
+	var served []schema.GroupVersion
+	for _, d := range s.defs {
+		if gv := d.GroupVersion(); !slices.Contains(served, gv) {
+			served = append(served, gv)
+		}
+	}
+	var out []server.Seedling
+	for _, o := range apiregistration.Local(served) {
+		out = append(out, server.Seedling{Resource: schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"}, Object: o})
+	}
+	for _, o := range flowcontrol.Schemas() {
+		out = append(out, server.Seedling{Resource: schema.GroupResource{Group: "flowcontrol.apiserver.k8s.io", Resource: "flowschemas"}, Object: o})
+	}
+	for _, o := range flowcontrol.Levels() {
+		out = append(out, server.Seedling{Resource: schema.GroupResource{Group: "flowcontrol.apiserver.k8s.io", Resource: "prioritylevelconfigurations"}, Object: o})
 	}
 	return out
 }

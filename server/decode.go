@@ -34,8 +34,11 @@ func (s *Server) decode(r *Request) (kind.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Sub == nil || r.Sub.Body == nil {
+	switch {
+	case r.Sub == nil || r.Sub.Body == nil:
 		r.Def.Default(obj)
+	case r.Sub.Body.Default != nil:
+		r.Sub.Body.Default(obj)
 	}
 	s.heard(r, obj)
 	return obj, nil

@@ -22,6 +22,9 @@ func (h Hooks) validate(c, old *crd) field.ErrorList {
 		return h.Validate(c, old)
 	}
 	var errs field.ErrorList
+	if g := c.GenerateName; g != "" && g != c.Spec.Names.Plural+"."+c.Spec.Group {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "generateName"), g, `must be spec.names.plural+"."+spec.group`))
+	}
 	if c.Name != c.Spec.Names.Plural+"."+c.Spec.Group {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, `must be spec.names.plural+"."+spec.group`))
 	}

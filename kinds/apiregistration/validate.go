@@ -18,7 +18,11 @@ func segmentName(name string, _ bool) []string { return content.IsPathSegmentNam
 func validateAPIService(s, _ *apiregistrationv1.APIService) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
-	if want := s.Spec.Version + "." + s.Spec.Group; s.Name != want && len(content.IsPathSegmentName(s.Name)) == 0 && s.Name != "" {
+	want := s.Spec.Version + "." + s.Spec.Group
+	if g := s.GenerateName; g != "" && g != want && len(content.IsPathSegmentName(g)) == 0 {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "generateName"), g, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
+	}
+	if s.Name != want && len(content.IsPathSegmentName(s.Name)) == 0 && s.Name != "" {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
 	}
 	if s.Spec.Group != "" {

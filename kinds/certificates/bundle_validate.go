@@ -21,8 +21,11 @@ const maxBundle = 1 << 20
 func validateBundle(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
+	if b.GenerateName != "" && old == nil {
+		errs = check.Messages(b.GenerateName, field.NewPath("metadata", "generateName"), bundleName(b.GenerateName, b.Spec.SignerName, true))
+	}
 	if b.Name != "" {
-		errs = check.Messages(b.Name, field.NewPath("metadata", "name"), bundleName(b.Name, b.Spec.SignerName))
+		errs = append(errs, check.Messages(b.Name, field.NewPath("metadata", "name"), bundleName(b.Name, b.Spec.SignerName, false))...)
 	}
 	if b.Spec.SignerName != "" {
 		errs = append(errs, core.ValidateSignerName(b.Spec.SignerName, spec.Child("signerName"))...)
@@ -38,19 +41,19 @@ func validateBundle(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
 }
 
 // bundleName wants the name of a signer's bundle to begin with the name of the signer.
-func bundleName(name, signer string) []string {
+func bundleName(name, signer string, begins bool) []string {
 	if signer == "" {
 		if strings.Contains(name, ":") {
 			return []string{`ClusterTrustBundle without signer name must not have ":" in its name`}
 		}
-		return validation.NameIsDNSSubdomain(name, false)
+		return validation.NameIsDNSSubdomain(name, begins)
 	}
 	prefix := strings.ReplaceAll(signer, "/", ":") + ":"
 	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok {
 		return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, prefix)}
 	}
-	return validation.NameIsDNSSubdomain(rest, false)
+	return validation.NameIsDNSSubdomain(rest, begins)
 }
 
 func validateAnchors(bundle string, path *field.Path) field.ErrorList {

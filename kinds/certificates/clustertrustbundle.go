@@ -2,7 +2,6 @@ package certificates
 
 import (
 	certificatesv1 "k8s.io/api/certificates/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 
 	"proa.dev/kinds/kind"
 )
@@ -12,12 +11,7 @@ func ClusterTrustBundles() *kind.Def {
 	type bundle = certificatesv1.ClusterTrustBundle
 	return kind.Define(kind.Resource[bundle]{
 		Group: certificatesv1.GroupName, Version: "v1", Kind: "ClusterTrustBundle", Plural: "clustertrustbundles", Scope: kind.Cluster,
-		Name: func(name string, prefix bool) []string {
-			if prefix {
-				return validation.NameIsDNSSubdomain(name, true)
-			}
-			return nil // by its signer, below
-		},
+		Name:        anyName, // by its signer, below
 		Conditional: true,
 		Validate:    validateBundle,
 		Fields:      map[string]func(*bundle) string{"spec.signerName": func(b *bundle) string { return b.Spec.SignerName }},

@@ -109,7 +109,7 @@ func TestBind(t *testing.T) {
 		{"gated", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "a"}} }, nil,
 			`Operation cannot be fulfilled on pods/binding "p": pod p has non-empty .spec.schedulingGates`},
 		{"another pod", nil, func(b *corev1.Binding) { b.UID = "v" },
-			`Operation cannot be fulfilled on pods "p": StorageError: invalid object, Code: 4, Key: /registry/pods/n/p, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: v, UID in object meta: u`},
+			`Operation cannot be fulfilled on pods "p": StorageError: invalid object, Code: 4, Key: /pods/n/p, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: v, UID in object meta: u`},
 		{"another name", nil, func(b *corev1.Binding) { b.Name = "q" }, "name in URL does not match name in Binding object"},
 		{"no node", nil, func(b *corev1.Binding) { b.Target.Name = "" }, "target.name: Required value"},
 		{"no kind of node", nil, func(b *corev1.Binding) { b.Target.Kind = "Pod" }, `target.kind: Unsupported value: "Pod": supported values: "Node", "<empty>"`},

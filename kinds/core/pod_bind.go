@@ -75,7 +75,7 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 func assign(p *corev1.Pod, b *corev1.Binding) error {
 	stale := func(what string, wanted, is any) error {
 		return apierrors.NewConflict(podResource(), p.Name, fmt.Errorf(
-			"StorageError: invalid object, Code: 4, Key: /registry/pods/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s in precondition: %v, %s in object meta: %v",
+			"StorageError: invalid object, Code: 4, Key: /pods/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s in precondition: %v, %s in object meta: %v",
 			p.Namespace, p.Name, what, wanted, what, is))
 	}
 	refuse := func(format string, args ...any) error {

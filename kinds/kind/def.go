@@ -270,9 +270,8 @@ func definePrepare[T any, P interface {
 			return
 		}
 		if was == nil {
-			o.SetGeneration(1)
-			if r.Unnumbered {
-				o.SetGeneration(0)
+			if !r.Unnumbered {
+				o.SetGeneration(1)
 			}
 			return
 		}

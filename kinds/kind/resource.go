@@ -202,6 +202,8 @@ type Sub[T any] struct {
 type Body struct {
 	schema.GroupVersionKind
 	New func() Object
+	// Default fills in what the client left out; nil: nothing.
+	Default func(Object)
 	// Columns and Row show it in a Table; without them that shows a name and an age.
 	Columns []metav1.TableColumnDefinition
 	Row     func(Object) []any
