@@ -135,6 +135,9 @@ func matches(def *kind.Def, p *metav1.Preconditions, obj kind.Object) error {
 		return nil
 	}
 	gr := schema.GroupResource{Group: def.Group, Resource: def.Kind}
+	if def.Deletion.ByResource {
+		gr = def.Resource()
+	}
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
 	}

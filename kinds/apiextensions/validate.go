@@ -25,7 +25,7 @@ func (h Hooks) validate(c, old *crd) field.ErrorList {
 	if g := c.GenerateName; g != "" && g != c.Spec.Names.Plural+"."+c.Spec.Group {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "generateName"), g, `must be spec.names.plural+"."+spec.group`))
 	}
-	if c.Name != c.Spec.Names.Plural+"."+c.Spec.Group {
+	if old == nil && c.Name != "" && c.Name != c.Spec.Names.Plural+"."+c.Spec.Group {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, `must be spec.names.plural+"."+spec.group`))
 	}
 	errs = append(errs, validateNames(&c.Spec.Names, field.NewPath("spec", "names"))...)

@@ -149,6 +149,8 @@ type Deletion[T any] struct {
 	Warning string
 	// Alone says that the objects have no dependents, so that a propagation policy means nothing (events).
 	Alone bool
+	// ByResource names the resource instead of the kind when a precondition of the deletion fails.
+	ByResource bool
 	// Check may refuse the deletion (the default ServiceCIDR, mandatory flow schemas, kube-system).
 	Check func(obj *T) error
 }

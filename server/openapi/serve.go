@@ -91,7 +91,7 @@ func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // clients know the index as this
 	w.Header().Set("Etag", strconv.Quote(s.etag("index", tags)))
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(raw))
 	return nil
