@@ -1,0 +1,133 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/kind"
+)
+
+func podTemplate() corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+}
+
+func TestDryRunsAnswerWhatWouldBeStored(t *testing.T) {
+	r := newRig(t)
+	node := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}
+	res, err := r.ask("create", "csinodes.storage.k8s.io", "", "", func(q *Request) { q.Object, q.Options.DryRun = node, true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := res.Object.(*storagev1.CSINode).Spec.Drivers; d != nil {
+		t.Errorf("drivers are %#v: the store does not tell an empty list from none", d)
+	}
+}
+
+func TestScalesAreApplied(t *testing.T) {
+	r := newRig(t)
+	gr := runtimeschema.GroupResource{Resource: "replicationcontrollers"}
+	template := podTemplate()
+	r.create(gr, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}, Spec: corev1.ReplicationControllerSpec{Template: &template}})
+	_, err := r.ask("patch", gr.Resource, "ns", "x", func(q *Request) {
+		q.Sub, q.Patch, q.Options.Manager = q.Def.Sub("scale"), types.ApplyPatchType, "scaler"
+		q.Body = []byte(`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"x"},"spec":{"replicas":3}}`)
+		q.Options.Force = true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := r.State.Get(t.Context(), gr, "ns", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rc := o.(*corev1.ReplicationController)
+	i := slices.IndexFunc(rc.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == "scaler" })
+	if *rc.Spec.Replicas != 3 || i < 0 {
+		t.Fatalf("%d replicas, owned by %+v", *rc.Spec.Replicas, rc.ManagedFields)
+	}
+	e := rc.ManagedFields[i]
+	if e.Subresource != "scale" || e.Operation != metav1.ManagedFieldsOperationApply || e.APIVersion != "v1" || e.Time != nil || string(e.FieldsV1.Raw) != `{"f:spec":{"f:replicas":{}}}` {
+		t.Errorf("the owner is %+v", e)
+	}
+}
+
+func TestDeletedCollectionsAreShownAsTheyWere(t *testing.T) {
+	r := newRig(t)
+	gr := runtimeschema.GroupResource{Group: "batch", Resource: "jobs"}
+	template := podTemplate()
+	template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	r.create(gr, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}, Spec: batchv1.JobSpec{Template: template}})
+	res, err := r.ask("deletecollection", gr.String(), "ns", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(res.List.Items); n != 1 || res.List.Items[0].Object.GetDeletionTimestamp() != nil {
+		t.Errorf("%d items, the first %+v", n, res.List.Items)
+	}
+	// Orphaning is the default of jobs, so the object is still there.
+	o, err := r.State.Get(t.Context(), gr, "ns", "x")
+	if err != nil || o.GetDeletionTimestamp() == nil {
+		t.Errorf("the deletion did not begin: %v", err)
+	}
+}
+
+func TestOwnersOfWhatIsNotSent(t *testing.T) {
+	r := newRig(t)
+	res, err := r.ask("create", "subjectaccessreviews.authorization.k8s.io", "", "", func(q *Request) {
+		q.Object = &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "u", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/", Verb: "get"},
+		}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := res.Object.(kind.Object).GetManagedFields(); len(m) != 1 {
+		t.Errorf("a review is owned by %+v", m)
+	}
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, Template: podTemplate(),
+	}}
+	out := r.create(runtimeschema.GroupResource{Group: "apps", Resource: "daemonsets"}, set)
+	if out.GetAnnotations()[appsv1.DeprecatedTemplateGeneration] != "1" || !slices.ContainsFunc(out.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+		return bytes.Contains(e.FieldsV1.Raw, []byte(`"f:deprecated.daemonset.template.generation"`))
+	}) {
+		t.Errorf("the number of the template is not owned: %+v", out.GetManagedFields())
+	}
+}
+
+func TestUpdatesWithoutRevisionNameTheResource(t *testing.T) {
+	r := newRig(t)
+	gr := runtimeschema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}
+	r.create(gr, lease.DeepCopy())
+	_, err := r.ask("update", gr.String(), "ns", "x", func(q *Request) { q.Object = lease })
+	var st apierrors.APIStatus
+	if !errors.As(err, &st) || st.Status().Details == nil || st.Status().Details.Kind != "leases" {
+		t.Errorf("refused with %v", err)
+	}
+}
+
+// An aggregate cannot be compared with ==, which once made the answer a panic.
+func TestAggregatesAreAnswers(t *testing.T) {
+	err := field.ErrorList{field.Required(field.NewPath("a"), ""), field.Required(field.NewPath("b"), "")}.ToAggregate()
+	if st := statusOf(err); st.Code != 500 || st.Message == "" {
+		t.Errorf("the answer is %+v", st)
+	}
+}
