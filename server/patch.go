@@ -175,7 +175,7 @@ func (s *Server) strategic(r *Request, cur kind.Object, patch map[string]any, fo
 		return nil, err
 	}
 	next := fresh(r)
-	merged, err := strategicpatch.StrategicMergeMapPatch(doc, runtime.DeepCopyJSON(normal(patch)), next)
+	merged, err := strategicpatch.StrategicMergeMapPatch(doc, runtime.DeepCopyJSON(patch), next)
 	switch {
 	case err == nil:
 	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
@@ -199,8 +199,6 @@ func (s *Server) strategic(r *Request, cur kind.Object, patch map[string]any, fo
 	return next, nil
 }
 
-// normal makes every number of a patch one that can be copied.
-func normal(m map[string]any) map[string]any { return m }
 
 // fresh is an empty object of the type that is patched.
 func fresh(r *Request) kind.Object {

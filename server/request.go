@@ -216,5 +216,3 @@ func (l *ListOptions) exact(label string) string {
 	v, _ := l.Fields.RequiresExactMatch(label)
 	return v
 }
-
-var errNoBody = errors.New("the request has no body")
