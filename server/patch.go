@@ -199,7 +199,6 @@ func (s *Server) strategic(r *Request, cur kind.Object, patch map[string]any, fo
 	return next, nil
 }
 
-
 // fresh is an empty object of the type that is patched.
 func fresh(r *Request) kind.Object {
 	if r.Sub != nil && r.Sub.Body != nil {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"net/url"
 	"strconv"
 	"strings"
