@@ -51,6 +51,9 @@ func Plant(ctx context.Context, c client.Client, rbac *RBACView, s Seed) error {
 	if err := plantAll(ctx, c, first); err != nil {
 		return err
 	}
+	if err := readyCIDR(ctx, c); err != nil {
+		return err
+	}
 	if err := rbac.Wait(ctx); err != nil {
 		return err
 	}
@@ -169,6 +172,29 @@ func serviceCIDR(s Seed) Seedling {
 	return Seedling{schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}, o}
 }
 
+// readyCIDR says that addresses of the default range are handed out, which is so from the beginning.
+func readyCIDR(ctx context.Context, c client.Client) error {
+	gr := schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
+	v, err := c.View(ctx, gr)
+	if err != nil {
+		return err
+	}
+	have, found := v.Get("", "kubernetes")
+	if !found {
+		return nil
+	}
+	o := have.DeepCopyObject().(*networkingv1.ServiceCIDR)
+	if len(o.Status.Conditions) > 0 || o.DeletionTimestamp != nil {
+		return nil
+	}
+	o.Status.Conditions = []metav1.Condition{{
+		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Now(),
+		Message: "Kubernetes default Service CIDR is ready",
+	}}
+	_, err = c.Update(ctx, gr, o, "status")
+	return err
+}
+
 // FirstIP is the address of the Service default/kubernetes.
 func FirstIP(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
 
@@ -187,7 +213,8 @@ func front(s Seed) []Seedling {
 	return []Seedling{
 		{schema.GroupResource{Resource: "services"}, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 			ClusterIP: ip.String(), Type: corev1.ServiceTypeClusterIP, SessionAffinity: corev1.ServiceAffinityNone,
-			Ports: []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(port)}},
+			IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack),
+			Ports:          []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(port)}},
 		}}},
 		{schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}, &discoveryv1.EndpointSlice{
 			ObjectMeta: slice, AddressType: family,

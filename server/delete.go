@@ -134,15 +134,26 @@ func matches(def *kind.Def, p *metav1.Preconditions, obj kind.Object) error {
 	if p == nil {
 		return nil
 	}
-	gr := schema.GroupResource{Group: def.Group, Resource: def.Kind}
-	if def.Deletion.ByResource {
-		gr = def.Resource()
+	if text := def.Deletion.Failed; text != "" {
+		return matchesResource(def, text, p, obj)
 	}
+	gr := schema.GroupResource{Group: def.Group, Resource: def.Kind}
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
 		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
+	}
+	return nil
+}
+
+// matchesResource is matches for the kinds that delete in their own way.
+func matchesResource(def *kind.Def, text string, p *metav1.Preconditions, obj kind.Object) error {
+	if p.UID != nil && *p.UID != obj.GetUID() {
+		return apierrors.NewConflict(def.Resource(), obj.GetName(), fmt.Errorf("%s: UID in precondition: %v, UID in object meta: %v", text, *p.UID, obj.GetUID()))
+	}
+	if rv := p.ResourceVersion; rv != nil && *rv != obj.GetResourceVersion() {
+		return apierrors.NewConflict(def.Resource(), obj.GetName(), fmt.Errorf("%s: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", text, *rv, obj.GetResourceVersion()))
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func CustomResourceDefinitions(h Hooks) *kind.Def {
 		Prepare:      func(c, _ *crd) { noteStorageVersion(c) },
 		Validate:     h.validate,
 		Warn:         h.warn,
-		Delete:       kind.Deletion[crd]{Begin: beginDeletion, ByResource: true},
+		Delete:       kind.Deletion[crd]{Begin: beginDeletion, Failed: "precondition failed"},
 		// Metadata is not restored: clients change finalizers through status, and have always been able to.
 		Subs:    []kind.Sub[crd]{{Name: "status", Validate: validateCRDStatus}},
 		Columns: columns(),

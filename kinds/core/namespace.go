@@ -42,7 +42,7 @@ func Namespaces() *kind.Def {
 			},
 		},
 		Delete: kind.Deletion[corev1.Namespace]{
-			ByResource: true,
+			Failed: "Precondition failed",
 			Begin: func(n *corev1.Namespace) {
 				n.Status.Phase = corev1.NamespaceTerminating
 				n.DeletionGracePeriodSeconds = nil // a namespace knows no grace, not even none

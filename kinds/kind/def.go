@@ -91,7 +91,7 @@ type DeletionDef struct {
 	Warning     string
 	Alone       bool
 	Returns     bool
-	ByResource  bool
+	Failed      string
 	Check       func(obj Object) error
 }
 
@@ -409,7 +409,7 @@ func defineDeletion[T any, P interface {
 	Object
 }](d *Def, r Resource[T]) {
 	d.Deletion.Propagation, d.Deletion.Warning, d.Deletion.Alone = r.Delete.Propagation, r.Delete.Warning, r.Delete.Alone
-	d.Deletion.Returns, d.Deletion.ByResource = r.Delete.Returns, r.Delete.ByResource
+	d.Deletion.Returns, d.Deletion.Failed = r.Delete.Returns, r.Delete.Failed
 	if f := r.Delete.Grace; f != nil {
 		d.Deletion.Grace = func(o Object, options *metav1.DeleteOptions) int64 { return f((*T)(o.(P)), options) }
 	}

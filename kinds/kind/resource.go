@@ -149,8 +149,8 @@ type Deletion[T any] struct {
 	Warning string
 	// Alone says that the objects have no dependents, so that a propagation policy means nothing (events).
 	Alone bool
-	// ByResource names the resource instead of the kind when a precondition of the deletion fails.
-	ByResource bool
+	// Failed begins the text of a failed precondition, for the kinds that name the resource there; empty: the usual text.
+	Failed string
 	// Check may refuse the deletion (the default ServiceCIDR, mandatory flow schemas, kube-system).
 	Check func(obj *T) error
 }

@@ -65,7 +65,10 @@ func main() {
 // controllers are the loops of upstream's controller manager that proa's
 // server has too.
 func controllers() []string {
-	return []string{"serviceaccount-controller", "root-ca-certificate-publisher-controller", "namespace-controller"}
+	return []string{
+		"serviceaccount-controller", "root-ca-certificate-publisher-controller", "namespace-controller", "clusterrole-aggregation-controller",
+		"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller", "volumeattributesclass-protection-controller",
+	}
 }
 
 func run(ctx context.Context, f flags) error {
