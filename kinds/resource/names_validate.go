@@ -1,15 +1,13 @@
 package resource
 
 import (
-	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/operation"
-	"k8s.io/apimachinery/pkg/api/validate"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -133,7 +131,20 @@ func validateDeclaredPool(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	return validate.ResourcePoolName(context.Background(), operation.Operation{}, path, &name, nil)
+	var errs field.ErrorList
+	if len(name) > content.DNS1123SubdomainMaxLength {
+		errs = append(errs, field.TooLong(path, "", content.DNS1123SubdomainMaxLength))
+	}
+	for i, part := range strings.Split(name, "/") {
+		if part == "" {
+			errs = append(errs, field.Invalid(path, name, fmt.Sprintf("segment %d: must not be empty", i)))
+			continue
+		}
+		for _, text := range content.IsDNS1123Subdomain(part) {
+			errs = append(errs, field.Invalid(path, part, fmt.Sprintf("segment %d: %s", i, text)))
+		}
+	}
+	return errs
 }
 
 func validateUID(uid string, path *field.Path) field.ErrorList {
