@@ -45,8 +45,9 @@ func (e *Etcd) RunCompaction(ctx context.Context, every time.Duration) {
 	}
 }
 
-// round is what a server knows after a round of compaction: how many there have been, and the revision then.
-type round struct{ count, rev int64 }
+// round is what a server knows after a round of compaction: how many there have been, the revision then, and the revision
+// before which all is forgotten.
+type round struct{ count, rev, forgotten int64 }
 
 // compactRound compacts at the revision of the last round, if no other server has done so since.
 func (e *Etcd) compactRound(ctx context.Context, last round) round {
@@ -54,19 +55,39 @@ func (e *Etcd) compactRound(ctx context.Context, last round) round {
 	if err != nil {
 		return last
 	}
-	if mine && last.rev > 0 && last.rev < next.rev {
-		if err := e.Compact(ctx, last.rev); err != nil {
+	if mine && last.rev > last.forgotten {
+		next.forgotten = last.forgotten
+		if err := e.forget(ctx, last.rev, &next); err != nil {
 			e.log.WarnContext(ctx, "history is not compacted", "rev", last.rev, "err", err)
 		}
 	}
 	return next
 }
 
+// forget compacts what was before the end of the last round. The state of its very end is forgotten too, so that nobody
+// reads it for ever in a store that is at rest; for that the store must have moved on, if need be by a write of our own.
+func (e *Etcd) forget(ctx context.Context, rev int64, next *round) error {
+	if next.rev <= rev {
+		now, _, err := e.Get(ctx, compactKey)
+		if err != nil {
+			return err
+		}
+		if next.rev, err = e.Commit(ctx, kv.Write{Key: compactKey, Value: strconv.AppendInt(nil, rev, 10), Rev: now.Rev}); err != nil {
+			return err
+		}
+	}
+	if err := e.Compact(ctx, rev+1); err != nil {
+		return err
+	}
+	next.forgotten = rev + 1
+	return nil
+}
+
 // nextRound opens a round and says whether it is this server's. A server alone with its etcd needs no key.
 func (e *Etcd) nextRound(ctx context.Context, last round) (next round, mine bool, err error) {
 	if !e.member.shared() {
 		rev, err := e.Revision(ctx)
-		return round{last.count + 1, rev}, true, err
+		return round{count: last.count + 1, rev: rev, forgotten: last.forgotten}, true, err
 	}
 	ctx, end, err := e.begin(ctx, "compact", compactKey)
 	if err != nil {
@@ -91,11 +112,11 @@ func (e *Etcd) nextRound(ctx context.Context, last round) (next round, mine bool
 	}
 	rev := resp.Header.Revision
 	if resp.Succeeded {
-		return round{last.count + 1, rev}, true, nil
+		return round{count: last.count + 1, rev: rev, forgotten: last.forgotten}, true, nil
 	}
 	kvs := resp.Responses[0].GetResponseRange().GetKvs()
 	if len(kvs) == 0 {
-		return round{0, rev}, false, nil
+		return round{rev: rev, forgotten: last.forgotten}, false, nil
 	}
-	return round{kvs[0].Version, rev}, false, nil
+	return round{count: kvs[0].Version, rev: rev, forgotten: last.forgotten}, false, nil
 }
