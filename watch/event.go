@@ -2,6 +2,7 @@ package watch
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"proa.dev/kinds/kind"
@@ -35,8 +36,9 @@ type Event struct {
 	at            time.Time
 	now, previous string // index values
 
-	mu     sync.Mutex // guards what follows
-	frames []frame
+	// frames is read by all watchers at once and replaced, never changed, under mu.
+	frames atomic.Pointer[[]frame]
+	mu     sync.Mutex // guards changes of frames, and gone
 	gone   kind.Object
 }
 
@@ -49,19 +51,38 @@ type frame struct {
 // Encoded returns the bytes of the event as a watcher with the given coder sees it. The first one to
 // ask makes them for all. coder must be comparable; as is what the event looks like to the watcher.
 func (e *Event) Encoded(as Type, coder any, make func(Type, kind.Object) ([]byte, error)) ([]byte, error) {
+	if b, ok := e.encoded(as, coder); ok {
+		return b, nil
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, f := range e.frames {
-		if f.kind == as && f.coder == coder {
-			return f.bytes, nil
-		}
+	if b, ok := e.encoded(as, coder); ok {
+		return b, nil
 	}
 	b, err := make(as, e.object(as))
 	if err != nil {
 		return nil, err
 	}
-	e.frames = append(e.frames, frame{as, coder, b})
+	next := []frame{{as, coder, b}}
+	if have := e.frames.Load(); have != nil {
+		next = append(next, *have...)
+	}
+	e.frames.Store(&next)
 	return b, nil
+}
+
+// encoded finds bytes that were made before.
+func (e *Event) encoded(as Type, coder any) ([]byte, bool) {
+	have := e.frames.Load()
+	if have == nil {
+		return nil, false
+	}
+	for _, f := range *have {
+		if f.kind == as && f.coder == coder {
+			return f.bytes, true
+		}
+	}
+	return nil, false
 }
 
 // Object is the object of the event as a watcher sees it: when an object leaves the watcher's selection,
@@ -86,7 +107,8 @@ func (e *Event) object(as Type) kind.Object {
 func (e *Event) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.frames, e.gone = nil, nil
+	e.frames.Store(nil)
+	e.gone = nil
 }
 
 // history keeps the recent events, oldest first, for watchers that start in the past.
