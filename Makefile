@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 TAGS  := -tags grpcnotrace
 GO    := CGO_ENABLED=0 go
-LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.0
 
 .PHONY: build up down test unit e2e race lint fuzz conformance compat bench gate generate
 
