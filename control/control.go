@@ -37,7 +37,7 @@ type Controller struct {
 	For      schema.GroupResource
 	Triggers []Trigger
 	// Reads are views it needs besides those of For and Triggers. Any() stands for whatever it opens itself.
-	Reads   []schema.GroupResource
+	Reads []schema.GroupResource
 	// Writes are resources it changes for which no well-known role exists.
 	Writes  []schema.GroupResource
 	Workers int

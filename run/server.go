@@ -4,7 +4,6 @@ package run
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,7 +55,9 @@ type Server struct {
 	rbac  *server.RBACView
 	defs  []*kind.Def
 	audit *audit.Log // nil for none
-	ready atomic.Bool
+	// policy is the RBAC policy every cluster begins with.
+	policy *bootstrap.Policy
+	ready  atomic.Bool
 
 	listener net.Listener
 	http     *http.Server
@@ -127,13 +128,12 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.state = server.NewState(context.WithoutCancel(ctx), codec.New(scheme), data, s.defs, s.log)
-	policy, err := bootstrap.Default()
-	if err != nil {
+	if s.policy, err = bootstrap.Default(); err != nil {
 		return err
 	}
 	s.rbac = server.NewRBACView(s.state)
 	rules := authz.NewRBAC(s.rbac)
-	chain := authz.New(authz.NewNode(server.NodeView{State: s.state}, policy.NodeRules()), rules)
+	chain := authz.New(authz.NewNode(server.NodeView{State: s.state}, s.policy.NodeRules()), rules)
 	auth, err := s.authenticator()
 	if err != nil {
 		return err
@@ -194,11 +194,7 @@ func (s *Server) advertise() netip.AddrPort {
 
 // begin makes what every cluster begins with.
 func (s *Server) begin(ctx context.Context) error {
-	policy, err := bootstrap.Default()
-	if err != nil {
-		return err
-	}
-	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.reachable(), Policy: policy, Objects: s.seedlings()}
+	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.reachable(), Policy: s.policy, Objects: s.seedlings()}
 	c := s.front.Client(&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
 	if err := server.Plant(ctx, c, s.rbac, seed); err != nil {
 		return fmt.Errorf("make the objects of a new cluster: %w", err)
@@ -309,11 +305,6 @@ func (s *Server) close() {
 	if s.listener != nil {
 		_ = s.listener.Close() // already closed by the HTTP server when that ran
 	}
-}
-
-// TLS is the client side of the server's TLS, for callers in tests.
-func (s *Server) TLS() *tls.Config {
-	return &tls.Config{RootCAs: s.pki.CA().Pool, MinVersion: tls.VersionTLS12}
 }
 
 // Kubeconfig is the path of the admin's kubeconfig.

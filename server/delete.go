@@ -79,11 +79,9 @@ func (s *Server) removeObject(ctx context.Context, r *Request) (obj kind.Object,
 			return nil, false, modified(def, r.Name)
 		}
 		if found = c.Now.Rev != 0; found {
-			next, err := s.State.Codec.Load(def, c.Now)
-			if err != nil {
+			if cur, err = s.State.entry(def, c.Now); err != nil {
 				return nil, false, err
 			}
-			cur = &watch.Entry{Key: key, Object: next, Rev: c.Now.Rev}
 		}
 	}
 }

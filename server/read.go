@@ -270,12 +270,12 @@ func (s *Server) past(ctx context.Context, r *Request, rev int64, from string, i
 		}
 		q.Rev = rev
 		for _, p := range page.Pairs {
-			obj, err := s.State.Codec.Load(def, p)
+			e, err := s.State.entry(def, p)
 			if err != nil {
 				return nil, err
 			}
-			if keep == nil || keep(obj) {
-				l.Items = append(l.Items, &watch.Entry{Key: p.Key, Object: obj, Rev: p.Rev})
+			if keep == nil || keep(e.Object) {
+				l.Items = append(l.Items, e)
 			}
 		}
 		more := page.Total - int64(len(page.Pairs))

@@ -95,6 +95,15 @@ func (s *State) Cache(def *kind.Def) *watch.Cache {
 	return c
 }
 
+// entry decodes a pair that the store handed over, as the cache would.
+func (s *State) entry(def *kind.Def, p kv.Pair) (*watch.Entry, error) {
+	obj, err := s.Codec.Load(def, p)
+	if err != nil {
+		return nil, err
+	}
+	return &watch.Entry{Key: p.Key, Object: obj, Rev: p.Rev}, nil
+}
+
 // Counts is the number of objects of each resource whose cache has been asked for.
 func (s *State) Counts() map[string]int {
 	s.mu.Lock()

@@ -50,11 +50,9 @@ func (s *Server) update(ctx context.Context, r *Request) (*Response, error) {
 			return nil, modified(def, r.Name)
 		}
 		if found = c.Now.Rev != 0; found {
-			obj, err := s.State.Codec.Load(def, c.Now)
-			if err != nil {
+			if cur, err = s.State.entry(def, c.Now); err != nil {
 				return nil, err
 			}
-			cur = &watch.Entry{Key: key, Object: obj, Rev: c.Now.Rev}
 		}
 	}
 }

@@ -116,7 +116,9 @@ func attributes() control.Controller {
 		c := o.(*corev1.PersistentVolumeClaim)
 		return []*string{c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName}
 	}
-	ofVolume := func(o kind.Object) []*string { return []*string{o.(*corev1.PersistentVolume).Spec.VolumeAttributesClassName} }
+	ofVolume := func(o kind.Object) []*string {
+		return []*string{o.(*corev1.PersistentVolume).Spec.VolumeAttributesClassName}
+	}
 	wake := func(names func(kind.Object) []*string) func(*control.Cluster, kind.Object) iter.Seq[control.Key] {
 		return func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) {

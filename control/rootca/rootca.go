@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -31,8 +30,7 @@ func Controller(bundle string) control.Controller {
 			}
 		}}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
-			ns, found := c.View(namespaces).Get("", k.Name)
-			if !found || ns.(*corev1.Namespace).Status.Phase == corev1.NamespaceTerminating || ns.GetDeletionTimestamp() != nil {
+			if !control.Living(c.View(namespaces), k.Name) {
 				return 0, nil
 			}
 			have, _ := c.View(maps).Get(k.Name, name)
@@ -46,10 +44,7 @@ func Controller(bundle string) control.Controller {
 			default:
 				_, err = c.Update(ctx, maps, want, "")
 			}
-			if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
-				err = nil
-			}
-			return 0, err
+			return 0, control.Settled(err)
 		},
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -28,18 +27,14 @@ func Controller() control.Controller {
 			}
 		}}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
-			ns, found := c.View(namespaces).Get("", k.Name)
-			if !found || ns.(*corev1.Namespace).Status.Phase == corev1.NamespaceTerminating || ns.GetDeletionTimestamp() != nil {
+			if !control.Living(c.View(namespaces), k.Name) {
 				return 0, nil
 			}
 			if _, found := c.View(accounts).Get(k.Name, "default"); found {
 				return 0, nil
 			}
 			_, err := c.Create(ctx, accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: k.Name, Name: "default"}})
-			if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
-				err = nil
-			}
-			return 0, err
+			return 0, control.Settled(err)
 		},
 	}
 }
