@@ -46,3 +46,16 @@ func TestPinsNameEveryProgram(t *testing.T) {
 		}
 	}
 }
+
+func TestFolderOfTheCaller(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	if got, err := folder(dir); err != nil || got != dir {
+		t.Fatalf("folder %q, %v; want %q", got, err, dir)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := folder(dir); err == nil {
+		t.Error("a folder with something in it was taken")
+	}
+}

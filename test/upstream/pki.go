@@ -102,8 +102,14 @@ func publicPEM(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// writePKI lays out everything kube-apiserver wants to be given, and an admin
-// kubeconfig, in dir.
+// The kubeconfigs of the parts that are clients, by their names in the folder.
+const (
+	managerKubeconfig   = "controller-manager.kubeconfig"
+	schedulerKubeconfig = "scheduler.kubeconfig"
+)
+
+// writePKI lays out everything kube-apiserver wants to be given, and the
+// kubeconfigs of the administrator and the other parts, in dir.
 func writePKI(dir, server string) error {
 	ca, err := newAuthority("kubernetes-ca")
 	if err != nil {
@@ -119,10 +125,6 @@ func writePKI(dir, server string) error {
 		return err
 	}
 	proxy, err := front.issue(pkix.Name{CommonName: "front-proxy-client"}, nil, nil)
-	if err != nil {
-		return err
-	}
-	admin, err := ca.issue(pkix.Name{CommonName: "kubernetes-admin", Organization: []string{"system:masters"}}, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -151,15 +153,29 @@ func writePKI(dir, server string) error {
 			return err
 		}
 	}
-	return writeKubeconfig(filepath.Join(dir, "admin.kubeconfig"), server, ca.pem, admin)
+	users := map[string]pkix.Name{
+		managerKubeconfig:   {CommonName: "system:kube-controller-manager"},
+		schedulerKubeconfig: {CommonName: "system:kube-scheduler"},
+		"admin.kubeconfig":  {CommonName: "kubernetes-admin", Organization: []string{"system:masters"}},
+	}
+	for name, subject := range users {
+		user, err := ca.issue(subject, nil, nil)
+		if err != nil {
+			return err
+		}
+		if err := writeKubeconfig(filepath.Join(dir, name), server, ca.pem, user); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func writeKubeconfig(file, server string, ca []byte, user pair) error {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["bench"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: user.cert, ClientKeyData: user.key}
-	config.Contexts["admin"] = &clientcmdapi.Context{Cluster: "bench", AuthInfo: "admin"}
-	config.CurrentContext = "admin"
+	config.Clusters["upstream"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	config.AuthInfos["user"] = &clientcmdapi.AuthInfo{ClientCertificateData: user.cert, ClientKeyData: user.key}
+	config.Contexts["upstream"] = &clientcmdapi.Context{Cluster: "upstream", AuthInfo: "user"}
+	config.CurrentContext = "upstream"
 	if err := clientcmd.WriteToFile(*config, file); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}

@@ -28,6 +28,7 @@ type System struct {
 	Started    time.Time
 
 	dir   string
+	keep  bool // the folder belongs to the caller
 	procs []*process
 }
 
@@ -42,8 +43,18 @@ type process struct {
 // Options say what Start starts.
 type Options struct {
 	// Controllers, when not empty, starts a kube-controller-manager that runs
-	// only these.
+	// only these, with the rights of the administrator.
 	Controllers []string
+	// Whole starts a kube-controller-manager with all controllers and a
+	// kube-scheduler, each under its own name and with its own rights as
+	// installers set them up, and with generous client limits. Controllers is
+	// ignored then.
+	Whole bool
+	// Dir is the folder to use, which must be empty or not exist; Stop leaves
+	// it. By default it is a temporary one, which Stop removes.
+	Dir string
+	// Port that the API is served at on loopback, by default a free one.
+	Port int
 	// ServiceCIDR defaults to 10.96.0.0/16.
 	ServiceCIDR string
 	// Issuer of service account tokens, by default the one proa uses.
@@ -60,8 +71,11 @@ const startLimit = 2 * time.Minute
 // before it, so that upstream is not charged for them.
 func Start(ctx context.Context, opts Options) (*System, error) {
 	names := []string{"etcd", "kube-apiserver"}
-	if len(opts.Controllers) > 0 {
+	if opts.Whole || len(opts.Controllers) > 0 {
 		names = append(names, "kube-controller-manager")
+	}
+	if opts.Whole {
+		names = append(names, "kube-scheduler")
 	}
 	bins, err := Build(ctx, names...)
 	if err != nil {
@@ -71,17 +85,38 @@ func Start(ctx context.Context, opts Options) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "upstream-")
+	if opts.Port != 0 {
+		ports[2] = opts.Port
+	}
+	dir, err := folder(opts.Dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &System{Name: "upstream", dir: dir, Kubeconfig: filepath.Join(dir, "admin.kubeconfig")}
+	s := &System{Name: "upstream", dir: dir, keep: opts.Dir != "", Kubeconfig: filepath.Join(dir, "admin.kubeconfig")}
 	if err := s.startUpstream(ctx, bins, ports, opts); err != nil {
 		err = fmt.Errorf("%w\n%s", err, s.logs())
 		s.Stop()
 		return nil, err
 	}
 	return s, nil
+}
+
+// folder makes the folder of a system: the given one, or a temporary one.
+func folder(dir string) (string, error) {
+	if dir == "" {
+		return os.MkdirTemp("", "upstream-")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	if len(entries) > 0 {
+		return "", fmt.Errorf("the folder %s is not empty", dir)
+	}
+	return filepath.Abs(dir)
 }
 
 func (s *System) startUpstream(ctx context.Context, bins map[string]string, ports []int, opts Options) error {
@@ -102,6 +137,12 @@ func (s *System) startUpstream(ctx context.Context, bins map[string]string, port
 	}
 	if err := s.waitReady(ctx); err != nil {
 		return err
+	}
+	if opts.Whole {
+		if err := s.run(bins["kube-controller-manager"], wholeManagerArgs(s.dir)...); err != nil {
+			return err
+		}
+		return s.run(bins["kube-scheduler"], schedulerArgs(s.dir)...)
 	}
 	if len(opts.Controllers) == 0 {
 		return nil
@@ -150,6 +191,25 @@ func managerArgs(dir, kubeconfig string, opts Options) []string {
 		"--service-account-private-key-file=" + filepath.Join(dir, "sa.key"),
 		"--controllers=" + strings.Join(opts.Controllers, ","),
 	}
+}
+
+// clientLimits let a client of the whole system send as much as it wants: the
+// defaults are there to protect large clusters, and would be all one measures.
+func clientLimits() []string { return []string{"--kube-api-qps=2000", "--kube-api-burst=4000"} }
+
+func wholeManagerArgs(dir string) []string {
+	file := func(name string) string { return filepath.Join(dir, name) }
+	return append(clientLimits(),
+		"--kubeconfig="+file(managerKubeconfig), "--secure-port=0", "--leader-elect=false",
+		"--controllers=*,bootstrapsigner,tokencleaner", "--use-service-account-credentials=true",
+		"--root-ca-file="+file("ca.crt"), "--service-account-private-key-file="+file("sa.key"),
+		"--cluster-signing-cert-file="+file("ca.crt"), "--cluster-signing-key-file="+file("ca.key"),
+	)
+}
+
+func schedulerArgs(dir string) []string {
+	return append(clientLimits(),
+		"--kubeconfig="+filepath.Join(dir, schedulerKubeconfig), "--secure-port=0", "--leader-elect=false")
 }
 
 // StartProa starts the given proa binary with a fresh data folder.
@@ -311,8 +371,8 @@ func (s *System) logs() string {
 	return b.String()
 }
 
-// Stop ends the processes, last started first, and removes their folder, which
-// PROA_KEEP=1 keeps for a look at the logs.
+// Stop ends the processes, last started first, and removes their folder unless
+// the caller gave it; PROA_KEEP=1 keeps it too, for a look at the logs.
 func (s *System) Stop() {
 	if s == nil {
 		return
@@ -327,6 +387,9 @@ func (s *System) Stop() {
 			_ = p.cmd.Process.Kill()
 			<-p.done
 		}
+	}
+	if s.keep {
+		return
 	}
 	if os.Getenv("PROA_KEEP") != "" {
 		fmt.Fprintf(os.Stderr, "%s: kept %s\n", s.Name, s.dir)
