@@ -30,7 +30,8 @@ var layers = []layer{
 	{"kinds/kind", "kv errs", "a descriptor is data; who acts on it is not its business"},
 	{"kinds/kind/kindtest", "kinds", "it runs descriptors without a server"},
 	{"kinds/codec", "kinds/kind kv errs", "bytes and objects, nothing else"},
-	{"kinds/*", "kinds/kind kinds/check kinds/core errs", "a kind is declared, not wired; pod templates of core are part of other kinds"},
+	{"kinds/gr", "", "names of resources, for whoever speaks of them"},
+	{"kinds/*", "kinds/kind kinds/check kinds/core kinds/gr errs", "a kind is declared, not wired; pod templates of core are part of other kinds"},
 	{"kinds", "kinds kv errs", "the table names every kind"},
 
 	{"client", "kinds hop errs kv", "hop 1 must work the same in another process, where there is no server to import"},

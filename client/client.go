@@ -17,6 +17,9 @@ import (
 type Client interface {
 	// View opens the cache of a resource, which is authorized as list and watch.
 	View(ctx context.Context, gr schema.GroupResource) (View, error)
+	// Get reads an object, or with sub one of its subresources, as it is now: it sees every write that was acknowledged
+	// before. Nearly always a View is what is wanted. The object is the caller's.
+	Get(ctx context.Context, gr schema.GroupResource, namespace, name, sub string) (kind.Object, error)
 	Writer
 }
 
@@ -24,8 +27,11 @@ type Client interface {
 // caller's.
 type Writer interface {
 	Create(ctx context.Context, gr schema.GroupResource, obj kind.Object) (kind.Object, error)
-	// Update stores the object, or with sub one of its subresources.
+	// Update stores the object, or with sub one of its subresources. If the object carries a resourceVersion and the stored
+	// one has another by now, that is a conflict.
 	Update(ctx context.Context, gr schema.GroupResource, obj kind.Object, sub string) (kind.Object, error)
+	// Act creates a subresource: binding, eviction, token.
+	Act(ctx context.Context, gr schema.GroupResource, namespace, name, sub string, body kind.Object) (kind.Object, error)
 	Delete(ctx context.Context, gr schema.GroupResource, namespace, name string, options metav1.DeleteOptions) error
 	// DeleteAll deletes every object of a resource in a namespace.
 	DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, options metav1.DeleteOptions) error
@@ -34,14 +40,26 @@ type Writer interface {
 // View is the cache of one resource. Its objects are shared and read-only: copy before changing.
 type View interface {
 	Get(namespace, name string) (kind.Object, bool)
+	// List yields the objects of a namespace, or all, in the order of their keys.
 	List(namespace string) iter.Seq[kind.Object]
-	// Events yields the present objects and then every change, until ctx ends. After a gap the present objects
-	// are yielded again; a loop that is level-triggered does not mind.
+	// By yields the objects that have a value in an index, in the order of their keys. The first use of an index reads
+	// every object; after that it costs what it yields.
+	By(index Index, value string) iter.Seq[kind.Object]
+	// Events yields the present objects and then every change, until ctx ends.
 	Events(ctx context.Context) iter.Seq[Event]
+	// Reach waits until the view holds every change up to a revision; 0 stands for every write that was acknowledged
+	// before the call.
+	Reach(ctx context.Context, rev int64) error
 }
 
 // Event is a change of one object. Deleted objects are yielded in their last state.
 type Event struct {
-	Object  kind.Object
+	Object kind.Object
+	// Old is the object before the change; nil when it was not there.
+	Old     kind.Object
 	Deleted bool
+	// Gap says that changes were missed, deletions among them. It comes without an object, and the present objects follow.
+	Gap bool
+	// Rev is the revision of the change.
+	Rev int64
 }

@@ -11,6 +11,7 @@ type queue struct {
 	mu      sync.Mutex // guards what follows
 	state   map[Key]state
 	fails   map[Key]int
+	causes  map[Key]cause // the newest for each key that waits
 	order   []Key
 	timers  map[Key]*time.Timer
 	stopped bool
@@ -31,14 +32,18 @@ const (
 )
 
 func newQueue() *queue {
-	return &queue{state: map[Key]state{}, fails: map[Key]int{}, timers: map[Key]*time.Timer{}, wake: make(chan struct{}, 1)}
+	return &queue{state: map[Key]state{}, fails: map[Key]int{}, causes: map[Key]cause{}, timers: map[Key]*time.Timer{}, wake: make(chan struct{}, 1)}
 }
 
-func (q *queue) add(k Key) {
+// add brings a key, and says why; a cause at revision 0 is none.
+func (q *queue) add(k Key, why cause) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.stopped {
 		return
+	}
+	if why.rev > q.causes[k].rev {
+		q.causes[k] = why
 	}
 	switch q.state[k] {
 	case 0:
@@ -58,23 +63,25 @@ func (q *queue) signal() {
 }
 
 // take waits for a key; it returns false when ctx has ended.
-func (q *queue) take(ctx context.Context) (Key, bool) {
+func (q *queue) take(ctx context.Context) (Key, cause, bool) {
 	for {
 		q.mu.Lock()
 		if len(q.order) > 0 && ctx.Err() == nil {
 			k := q.order[0]
 			q.order = q.order[1:]
 			q.state[k] = running
+			why := q.causes[k]
+			delete(q.causes, k)
 			if len(q.order) > 0 {
 				q.signal()
 			}
 			q.mu.Unlock()
-			return k, true
+			return k, why, true
 		}
 		q.mu.Unlock()
 		select {
 		case <-ctx.Done():
-			return Key{}, false
+			return Key{}, cause{}, false
 		case <-q.wake:
 		}
 	}
@@ -108,7 +115,7 @@ func (q *queue) done(k Key, again time.Duration, err error) {
 				delete(q.timers, k)
 			}
 			q.mu.Unlock()
-			q.add(k)
+			q.add(k, cause{})
 		})
 		q.timers[k] = t
 	}

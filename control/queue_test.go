@@ -20,13 +20,20 @@ import (
 
 // feed is a view whose events come from a channel. It stands in for a cache only where time is virtual.
 type feed struct {
-	client.Writer
 	events chan client.Event
 }
 
-func (f *feed) View(context.Context, schema.GroupResource) (client.View, error) { return f, nil }
-func (f *feed) Get(string, string) (kind.Object, bool)                          { return nil, false }
-func (f *feed) List(string) iter.Seq[kind.Object]                               { return func(func(kind.Object) bool) {} }
+type cluster struct {
+	client.Client
+	feed *feed
+}
+
+func (c cluster) View(context.Context, schema.GroupResource) (client.View, error) { return c.feed, nil }
+
+func (f *feed) Get(string, string) (kind.Object, bool)        { return nil, false }
+func (f *feed) List(string) iter.Seq[kind.Object]             { return func(func(kind.Object) bool) {} }
+func (f *feed) By(client.Index, string) iter.Seq[kind.Object] { return f.List("") }
+func (f *feed) Reach(context.Context, int64) error            { return nil }
 func (f *feed) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
 		for {
@@ -53,7 +60,7 @@ func start(t *testing.T, workers int, reconcile func(Key) (time.Duration, error)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		err := Run(ctx, slog.New(slog.DiscardHandler), f, Controller{
+		err := Run(ctx, slog.New(slog.DiscardHandler), cluster{feed: f}, Controller{
 			Name: "test", For: schema.GroupResource{Resource: "nodes"}, Workers: workers,
 			Reconcile: func(_ context.Context, _ *Cluster, k Key) (time.Duration, error) { return reconcile(k) },
 		})
@@ -156,12 +163,12 @@ func TestAPanicIsAnError(t *testing.T) {
 }
 
 func TestRoleComesFromTheDeclaration(t *testing.T) {
-	c := Controller{For: schema.GroupResource{Group: "apps", Resource: "deployments"}, Triggers: []Trigger{{On: schema.GroupResource{Resource: "pods"}}}, Reads: []schema.GroupResource{Any()}}
+	c := Controller{For: schema.GroupResource{Group: "apps", Resource: "deployments"}, Triggers: []Trigger{{On: schema.GroupResource{Resource: "pods"}}}, Reads: []schema.GroupResource{Any()}, Writes: []Write{{On: schema.GroupResource{Resource: "pods"}, Do: "update/status"}}}
 	var got []string
 	for _, r := range c.Role() {
 		got = append(got, r.APIGroups[0]+"/"+r.Resources[0])
 	}
-	if len(got) != 3 || got[0] != "apps/deployments" || got[1] != "*/*" || got[2] != "/pods" {
+	if len(got) != 5 || got[0] != "apps/deployments" || got[1] != "*/*" || got[2] != "/pods" || got[3] != "/pods/status" || got[4] != "/events" {
 		t.Errorf("role %v", got)
 	}
 }

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -53,12 +55,76 @@ func (l *local) View(ctx context.Context, gr schema.GroupResource) (client.View,
 }
 
 func (l *local) object(ctx context.Context, r *Request) (kind.Object, error) {
-	res, err := l.server.serveLocal(ctx, r)
+	res, err := l.serve(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	obj, _ := res.Object.(kind.Object)
 	return obj, nil
+}
+
+// serve takes a request through the pipeline, and leaves on the caller's trail what it wrote.
+func (l *local) serve(ctx context.Context, r *Request) (*Response, error) {
+	trail := client.TrailOf(ctx)
+	if trail != nil {
+		r.Clock.Record.CauseUID, r.Clock.Record.CauseRev = trail.CauseUID, trail.CauseRev
+	}
+	res, err := l.server.serveLocal(ctx, r)
+	if rev := r.Clock.Record.Rev; rev != 0 {
+		trail.Wrote(r.Def.Resource(), rev)
+	} else if r.Verb != "get" && unsure(r, err) {
+		trail.Wrote(r.Def.Resource(), 0)
+	}
+	return res, err
+}
+
+// unsure says that a request may have written at a revision that is not known.
+func unsure(r *Request, err error) bool {
+	if err == nil {
+		return r.Verb == "deletecollection" || r.Sub != nil
+	}
+	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsInternalError(err)
+}
+
+// Get reads one object or subresource, fresh.
+func (l *local) Get(ctx context.Context, gr schema.GroupResource, namespace, name, sub string) (kind.Object, error) {
+	r, err := l.request("get", gr, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := under(r, gr, sub); err != nil {
+		return nil, err
+	}
+	obj, err := l.object(ctx, r)
+	if err != nil || obj == nil {
+		return nil, err
+	}
+	return obj.DeepCopyObject().(kind.Object), nil
+}
+
+// under sets the subresource of a request.
+func under(r *Request, gr schema.GroupResource, sub string) error {
+	if sub == "" {
+		return nil
+	}
+	if r.Sub = r.Def.Sub(sub); r.Sub == nil {
+		return badRequest("%s has no subresource %s", gr, sub)
+	}
+	return nil
+}
+
+// Act creates a subresource.
+func (l *local) Act(ctx context.Context, gr schema.GroupResource, namespace, name, sub string, body kind.Object) (kind.Object, error) {
+	r, err := l.request("create", gr, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := under(r, gr, sub); err != nil {
+		return nil, err
+	}
+	r.Object = body
+	return l.object(ctx, r)
 }
 
 // Create stores a new object.
@@ -78,13 +144,13 @@ func (l *local) Update(ctx context.Context, gr schema.GroupResource, obj kind.Ob
 	if err != nil {
 		return nil, err
 	}
-	if sub != "" {
-		if r.Sub = r.Def.Sub(sub); r.Sub == nil {
-			return nil, badRequest("%s has no subresource %s", gr, sub)
-		}
+	if err := under(r, gr, sub); err != nil {
+		return nil, err
 	}
 	r.Object = obj
-	obj.GetObjectKind().SetGroupVersionKind(r.Def.GroupVersionKind)
+	if r.Sub == nil || r.Sub.Body == nil {
+		obj.GetObjectKind().SetGroupVersionKind(r.Def.GroupVersionKind)
+	}
 	return l.object(ctx, r)
 }
 
@@ -95,7 +161,7 @@ func (l *local) Delete(ctx context.Context, gr schema.GroupResource, namespace, 
 		return err
 	}
 	r.Options.Delete = &options
-	_, err = l.server.serveLocal(ctx, r)
+	_, err = l.serve(ctx, r)
 	return err
 }
 
@@ -106,7 +172,7 @@ func (l *local) DeleteAll(ctx context.Context, gr schema.GroupResource, namespac
 		return err
 	}
 	r.Options.Delete = &options
-	_, err = l.server.serveLocal(ctx, r)
+	_, err = l.serve(ctx, r)
 	return err
 }
 
@@ -137,11 +203,37 @@ func (v *view) List(namespace string) iter.Seq[kind.Object] {
 	}
 }
 
-// Events yields the present and then the changes.
+// By yields what an index finds.
+func (v *view) By(index client.Index, value string) iter.Seq[kind.Object] {
+	entries := v.cache.By(index.Name, index.Of, value)
+	return func(yield func(kind.Object) bool) {
+		for _, e := range entries {
+			if !yield(e.Object) {
+				return
+			}
+		}
+	}
+}
+
+// Reach waits for a revision, or for the present.
+func (v *view) Reach(ctx context.Context, rev int64) error {
+	if rev == 0 {
+		return v.cache.Fresh(ctx)
+	}
+	return v.cache.WaitFor(ctx, rev)
+}
+
+// Events yields the present and then the changes. A watch that was ended because it lagged goes on where it was; when that
+// is no longer possible, there is a gap.
 func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
+		start, seen := watch.Start{State: true}, int64(0)
 		for ctx.Err() == nil {
-			w, state, _, err := v.cache.Watch(ctx, watch.Selection{Prefix: v.def.Prefix()}, watch.Start{State: true})
+			w, state, rev, err := v.cache.Watch(ctx, watch.Selection{Prefix: v.def.Prefix()}, start)
+			if _, old := errors.AsType[*watch.TooOld](err); old {
+				start = watch.Start{State: true}
+				continue
+			}
 			if err != nil {
 				select {
 				case <-ctx.Done():
@@ -149,18 +241,27 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 				}
 				continue
 			}
-			if !follow(ctx, w, state, yield) {
+			if start.State {
+				if seen > 0 && !yield(client.Event{Gap: true, Rev: rev}) {
+					w.Close()
+					return
+				}
+				seen = rev
+			}
+			if !follow(ctx, w, state, &seen, yield) {
 				return
 			}
+			start = watch.Start{After: seen}
 		}
 	}
 }
 
-// follow yields until the watch ends, and says whether to start another one.
-func follow(ctx context.Context, w *watch.Watcher, state []*watch.Entry, yield func(client.Event) bool) bool {
+// follow yields until the watch ends, and says whether to start another one. seen is a revision up to which every
+// event was yielded.
+func follow(ctx context.Context, w *watch.Watcher, state []*watch.Entry, seen *int64, yield func(client.Event) bool) bool {
 	defer w.Close()
 	for _, e := range state {
-		if !yield(client.Event{Object: e.Object}) {
+		if !yield(client.Event{Object: e.Object, Rev: e.Rev}) {
 			return false
 		}
 	}
@@ -171,9 +272,14 @@ func follow(ctx context.Context, w *watch.Watcher, state []*watch.Entry, yield f
 			return ctx.Err() == nil
 		}
 		for _, it := range items {
-			if !yield(client.Event{Object: it.Event.Object(it.As), Deleted: it.As == watch.Deleted}) {
+			ev := client.Event{Object: it.Event.Now.Object, Deleted: it.Event.Type == watch.Deleted, Rev: it.Event.Rev}
+			if it.Event.Prev != nil {
+				ev.Old = it.Event.Prev.Object
+			}
+			if !yield(ev) {
 				return false
 			}
+			*seen = max(*seen, ev.Rev-1) // another event of this revision may follow
 		}
 	}
 }

@@ -63,6 +63,7 @@ type Cache struct {
 	tree     *btree.BTreeG[*Entry]
 	history  history
 	watchers index
+	lookups  map[string]*lookup
 	moved    chan struct{} // closed and replaced when rev changes and somebody waits
 	waiting  int
 	failed   error // why the cache cannot be filled, for those who wait
@@ -153,6 +154,9 @@ func (c *Cache) load(ctx context.Context) error {
 	defer c.mu.Unlock()
 	first := c.rev.Load() == 0
 	c.tree, c.history, c.failed = tree, history{floor: r.Rev}, nil
+	for _, l := range c.lookups {
+		c.refill(l)
+	}
 	c.watchers.endAll()
 	c.advance(r.Rev)
 	if first {
@@ -214,6 +218,14 @@ func (c *Cache) keep(ev *Event) bool {
 			ev.Type = Added
 		}
 		c.tree.ReplaceOrInsert(ev.Now)
+	}
+	for _, l := range c.lookups {
+		if had {
+			l.drop(old)
+		}
+		if ev.Type != Deleted {
+			l.put(ev.Now)
+		}
 	}
 	if c.Index != nil {
 		ev.now = c.Index(ev.Now.Object)

@@ -20,7 +20,7 @@ type Aggregate func(role *rbacv1.ClusterRole, all iter.Seq[*rbacv1.ClusterRole])
 func Controller(aggregate Aggregate) control.Controller {
 	roles := schema.GroupResource{Group: rbacv1.GroupName, Resource: "clusterroles"}
 	return control.Controller{
-		Name: "clusterrole-aggregation-controller", For: roles,
+		Name: "clusterrole-aggregation-controller", For: roles, Writes: []control.Write{{On: roles, Do: "update escalate"}},
 		// Any role may be part of any aggregated one.
 		Triggers: []control.Trigger{{On: roles, Keys: func(c *control.Cluster, _ kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) {

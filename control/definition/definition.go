@@ -18,7 +18,7 @@ import (
 func Controller() control.Controller {
 	definitions := schema.GroupResource{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"}
 	return control.Controller{
-		Name: "crd-finalizer", For: definitions, Writes: []schema.GroupResource{definitions},
+		Name: "crd-finalizer", For: definitions, Writes: []control.Write{{On: definitions, Do: "update/status"}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 			o, found := c.View(definitions).Get("", k.Name)
 			if !found || o.GetDeletionTimestamp() == nil || !slices.Contains(o.GetFinalizers(), apiextensionsv1.CustomResourceCleanupFinalizer) {

@@ -21,6 +21,7 @@ func Controller(resources func() []schema.GroupResource, open func(context.Conte
 	namespaces := schema.GroupResource{Resource: "namespaces"}
 	return control.Controller{
 		Name: "namespace-controller", For: namespaces, Reads: []schema.GroupResource{control.Any()}, Workers: 4,
+		Writes: []control.Write{{On: namespaces, Do: "update/status update/finalize"}, {On: control.Any(), Do: "deletecollection"}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 			o, found := c.View(namespaces).Get("", k.Name)
 			if !found || o.GetDeletionTimestamp() == nil {

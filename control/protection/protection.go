@@ -48,7 +48,7 @@ func release(gr schema.GroupResource, finalizer string, used func(*control.Clust
 func claims() control.Controller {
 	pods := core("pods")
 	return control.Controller{
-		Name: "pvc-protection-controller", For: core("persistentvolumeclaims"),
+		Name: "pvc-protection-controller", For: core("persistentvolumeclaims"), Writes: []control.Write{{On: core("persistentvolumeclaims"), Do: "update"}},
 		Triggers: []control.Trigger{{On: pods, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) {
 				for name := range claimsOf(o.(*corev1.Pod)) {
@@ -104,7 +104,7 @@ func claimInUse(p *corev1.Pod, claim string) bool {
 
 func volumes() control.Controller {
 	return control.Controller{
-		Name: "pv-protection-controller", For: core("persistentvolumes"),
+		Name: "pv-protection-controller", For: core("persistentvolumes"), Writes: []control.Write{{On: core("persistentvolumes"), Do: "update"}},
 		Reconcile: release(core("persistentvolumes"), "kubernetes.io/pv-protection", func(_ *control.Cluster, o kind.Object) bool {
 			return o.(*corev1.PersistentVolume).Status.Phase == corev1.VolumeBound
 		}),
@@ -133,7 +133,7 @@ func attributes() control.Controller {
 	return control.Controller{
 		Name: "volumeattributesclass-protection-controller", For: classes(),
 		Triggers: []control.Trigger{{On: core("persistentvolumeclaims"), Keys: wake(ofClaim)}, {On: core("persistentvolumes"), Keys: wake(ofVolume)}},
-		Writes:   []schema.GroupResource{classes()},
+		Writes:   []control.Write{{On: classes(), Do: "update"}},
 		Reconcile: release(classes(), "kubernetes.io/vac-protection", func(c *control.Cluster, o kind.Object) bool {
 			for _, use := range []struct {
 				gr    schema.GroupResource

@@ -21,7 +21,7 @@ const name = "kube-root-ca.crt"
 func Controller(bundle string) control.Controller {
 	namespaces, maps := schema.GroupResource{Resource: "namespaces"}, schema.GroupResource{Resource: "configmaps"}
 	return control.Controller{
-		Name: "root-ca-cert-publisher", For: namespaces,
+		Name: "root-ca-cert-publisher", For: namespaces, Writes: []control.Write{{On: maps, Do: "create update"}},
 		Triggers: []control.Trigger{{On: maps, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) {
 				if o.GetName() == name {

@@ -18,7 +18,7 @@ import (
 func Controller() control.Controller {
 	namespaces, accounts := schema.GroupResource{Resource: "namespaces"}, schema.GroupResource{Resource: "serviceaccounts"}
 	return control.Controller{
-		Name: "service-account-controller", For: namespaces,
+		Name: "service-account-controller", For: namespaces, Writes: []control.Write{{On: accounts, Do: "create"}},
 		Triggers: []control.Trigger{{On: accounts, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) {
 				if o.GetName() == "default" {

@@ -1,0 +1,39 @@
+package client
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/kinds/kind"
+)
+
+// Index finds the objects of a view by a value. Its name says what it is by; two indexes of one resource must not share it.
+type Index struct {
+	Name string
+	// Of returns the values of an object. It must be pure, and quick: it runs on every change.
+	Of func(kind.Object) []string
+}
+
+// ByOwner finds objects by the UIDs of all their owners.
+func ByOwner() Index {
+	return Index{"owner", func(o kind.Object) []string {
+		refs := o.GetOwnerReferences()
+		if len(refs) == 0 {
+			return nil
+		}
+		out := make([]string, len(refs))
+		for i := range refs {
+			out[i] = string(refs[i].UID)
+		}
+		return out
+	}}
+}
+
+// ByNode finds Pods by the node they are bound to; the empty value finds those that are bound to none.
+func ByNode() Index {
+	return Index{"node", func(o kind.Object) []string {
+		if p, ok := o.(*corev1.Pod); ok {
+			return []string{p.Spec.NodeName}
+		}
+		return nil
+	}}
+}

@@ -1,0 +1,43 @@
+package control
+
+import (
+	"iter"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
+)
+
+// Owner wakes the controller of an object if that is of a kind in a group.
+func Owner(group, kindName string) func(*Cluster, kind.Object) iter.Seq[Key] {
+	return func(_ *Cluster, o kind.Object) iter.Seq[Key] {
+		return func(yield func(Key) bool) {
+			ref := metav1.GetControllerOf(o)
+			if ref == nil || ref.Kind != kindName {
+				return
+			}
+			if gv, err := schema.ParseGroupVersion(ref.APIVersion); err == nil && gv.Group == group {
+				yield(Key{o.GetNamespace(), ref.Name})
+			}
+		}
+	}
+}
+
+// Self wakes the key that has the object's own names.
+func Self(_ *Cluster, o kind.Object) iter.Seq[Key] {
+	return func(yield func(Key) bool) { yield(KeyOf(o)) }
+}
+
+// All wakes every key of a resource whose view the controller has.
+func All(on schema.GroupResource) func(*Cluster, kind.Object) iter.Seq[Key] {
+	return func(c *Cluster, _ kind.Object) iter.Seq[Key] {
+		return func(yield func(Key) bool) {
+			for o := range c.views[on].List("") {
+				if !yield(KeyOf(o)) {
+					return
+				}
+			}
+		}
+	}
+}
