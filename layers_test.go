@@ -40,6 +40,7 @@ var layers = []layer{
 	{"server", "server store watch client kinds hop errs kv", "the one place where hops 2 to 8 are composed"},
 	{"store/storetest", "kv errs", "the promises of a store are those of kv"},
 	{"store/seal", "kv errs", "it wraps any store, so it may know none"},
+	{"store/memory", "kv", "it takes the place of etcd, so it knows as little"},
 	{"store", "store/storetest kv hop errs", "hop 7 stores bytes; it knows neither kinds nor requests"},
 	{"watch", "kinds kv hop errs", "hop 8 is fed by the words of kv, from whatever store"},
 
