@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"proa.dev/client"
+	"proa.dev/control"
 )
 
 // Config is everything that can be said about a control plane.
@@ -40,8 +43,16 @@ type Config struct {
 	// LogLevel is the least level that is logged.
 	LogLevel slog.Level
 
+	// What follows are seams for tests, which no flag reaches.
+
+	// Memory keeps the objects in memory only. Alone opens no socket: only this process reaches the cluster.
+	Memory, Alone bool
+	// Loops chooses among the controllers, and may change them; nil runs them all.
+	Loops func([]control.Controller) []control.Controller
+	// Wrap stands between a controller and the cluster.
+	Wrap func(name string, c client.Client) client.Client
 	// StoreHook is called before each operation of the store; an error it returns is the operation's, as if the store
-	// were away. It is a seam for tests, which no flag reaches.
+	// were away.
 	StoreHook func(op, key string) error
 }
 

@@ -16,17 +16,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/client"
-	"proa.dev/control"
-	"proa.dev/control/clusterrole"
-	"proa.dev/control/definition"
-	"proa.dev/control/namespace"
-	"proa.dev/control/protection"
-	"proa.dev/control/rootca"
-	"proa.dev/control/serviceaccount"
 	"proa.dev/hop"
 	"proa.dev/kinds"
 	"proa.dev/kinds/codec"
@@ -41,6 +33,7 @@ import (
 	fields "proa.dev/server/schema"
 	"proa.dev/server/validate"
 	"proa.dev/store"
+	"proa.dev/store/memory"
 )
 
 // Server is a running control plane.
@@ -49,7 +42,7 @@ type Server struct {
 	log *slog.Logger
 
 	pki   *pki.PKI
-	store *store.Etcd
+	store Store
 	state *server.State
 	front *server.Server
 	rbac  *server.RBACView
@@ -63,6 +56,15 @@ type Server struct {
 	http     *http.Server
 }
 
+// Store is what a control plane needs of hop 7.
+type Store interface {
+	server.Store
+	RunCompaction(ctx context.Context, every time.Duration)
+	Healthy(ctx context.Context) error
+	Size(ctx context.Context) (int64, error)
+	Close() error
+}
+
 // Serve runs a control plane until ctx ends. onReady is called once, when it serves.
 func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server)) (err error) {
 	s := &Server{Config: c, log: log}
@@ -74,11 +76,13 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := s.http.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
-			stop(fmt.Errorf("serve: %w", err))
-		}
-	})
+	if s.listener != nil {
+		wg.Go(func() {
+			if err := s.http.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+				stop(fmt.Errorf("serve: %w", err))
+			}
+		})
+	}
 	wg.Go(func() { s.store.RunCompaction(ctx, c.CompactionInterval) })
 	wg.Go(func() { s.rotate(ctx) })
 	if err := s.begin(ctx); err != nil {
@@ -105,13 +109,13 @@ func (s *Server) open(ctx context.Context) error {
 	if err := os.MkdirAll(s.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
 	}
-	var err error
-	if s.listener, err = net.Listen("tcp", s.Listen); err != nil {
-		return fmt.Errorf("listen on %s: %w (is another cluster running there? --listen chooses another port)", s.Listen, err)
+	if err := s.listen(); err != nil {
+		return err
 	}
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}
+	var err error
 	if s.pki, err = pki.Ensure(filepath.Join(s.DataDir, "pki"), s.names()); err != nil {
 		return err
 	}
@@ -165,13 +169,36 @@ func (s *Server) open(ctx context.Context) error {
 	return nil
 }
 
+// listen opens the socket, unless the control plane is for this process alone.
+func (s *Server) listen() (err error) {
+	if s.Alone {
+		return nil
+	}
+	if s.listener, err = net.Listen("tcp", s.Listen); err != nil {
+		return fmt.Errorf("listen on %s: %w (is another cluster running there? --listen chooses another port)", s.Listen, err)
+	}
+	return nil
+}
+
 func (s *Server) openStore(ctx context.Context) (err error) {
+	if s.Memory {
+		s.store = memory.New(memory.Config{Hook: s.StoreHook})
+		return nil
+	}
 	if len(s.EtcdServers) > 0 {
-		s.store, err = store.Dial(ctx, store.Config{Endpoints: s.EtcdServers, CAFile: s.EtcdCAFile, CertFile: s.EtcdCertFile, KeyFile: s.EtcdKeyFile, Log: s.log, Hook: s.StoreHook})
+		s.store, err = opened(store.Dial(ctx, store.Config{Endpoints: s.EtcdServers, CAFile: s.EtcdCAFile, CertFile: s.EtcdCertFile, KeyFile: s.EtcdKeyFile, Log: s.log, Hook: s.StoreHook}))
 		return err
 	}
-	s.store, err = store.Embed(ctx, store.Config{Dir: filepath.Join(s.DataDir, "etcd"), Log: s.log, Hook: s.StoreHook})
+	s.store, err = opened(store.Embed(ctx, store.Config{Dir: filepath.Join(s.DataDir, "etcd"), Log: s.log, Hook: s.StoreHook}))
 	return err
+}
+
+// opened keeps a nil *Etcd from becoming a Store that is not nil.
+func opened(e *store.Etcd, err error) (Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 // names are the addresses and names that the serving certificate must carry.
@@ -185,6 +212,9 @@ func (s *Server) names() pki.Options {
 
 // advertise is the address at which clients on this machine reach the server.
 func (s *Server) advertise() netip.AddrPort {
+	if s.listener == nil {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 6443)
+	}
 	a := s.listener.Addr().(*net.TCPAddr).AddrPort()
 	if a.Addr().IsUnspecified() {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.Port())
@@ -221,44 +251,6 @@ func (s *Server) reachable() netip.AddrPort {
 	return netip.AddrPortFrom(server.FirstIP(s.ServiceCIDRs[0]), a.Port())
 }
 
-// controllers are the loops of the control plane.
-func (s *Server) controllers() []control.Controller {
-	namespaced := func() (out []schema.GroupResource) {
-		for _, d := range s.defs {
-			if d.Hub == nil && d.Scope == kind.Namespaced && d.Allows("deletecollection") && d.Allows("list") {
-				out = append(out, d.Resource())
-			}
-		}
-		return out
-	}
-	return append(protection.Controllers(),
-		definition.Controller(),
-		serviceaccount.Controller(),
-		rootca.Controller(string(s.pki.CA().PEM)),
-		clusterrole.Controller(authz.Aggregate),
-		namespace.Controller(namespaced, s.controller("namespace-controller").View),
-	)
-}
-
-// loops starts the controllers.
-func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.CancelCauseFunc) {
-	for _, ctl := range s.controllers() {
-		wg.Go(func() {
-			if err := control.Run(ctx, s.log, s.controller(ctl.Name), ctl); err != nil && ctx.Err() == nil {
-				fail(err)
-			}
-		})
-	}
-}
-
-// controller is the identity of a controller.
-func (s *Server) controller(name string) client.Client {
-	return s.front.Client(&user.DefaultInfo{
-		Name:   "system:serviceaccount:kube-system:" + name,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", user.AllAuthenticated},
-	})
-}
-
 // rotate renews certificates before they expire.
 func (s *Server) rotate(ctx context.Context) {
 	tick := time.NewTicker(24 * time.Hour)
@@ -282,6 +274,9 @@ func (s *Server) rotate(ctx context.Context) {
 func (s *Server) shutdown() {
 	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
 	defer stop()
+	if s.listener == nil {
+		return
+	}
 	go s.state.Close() // ends the watches, which Shutdown waits for
 	if err := s.http.Shutdown(ctx); err != nil {
 		_ = s.http.Close()
@@ -306,6 +301,9 @@ func (s *Server) close() {
 		_ = s.listener.Close() // already closed by the HTTP server when that ran
 	}
 }
+
+// Client is access to the cluster from inside the process.
+func (s *Server) Client(who user.Info) client.Client { return s.front.Client(who) }
 
 // Kubeconfig is the path of the admin's kubeconfig.
 func (s *Server) Kubeconfig() string { return filepath.Join(s.DataDir, "admin.kubeconfig") }
