@@ -1,0 +1,151 @@
+package schedule
+
+import (
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helper "k8s.io/component-helpers/resource"
+)
+
+// Resources are amounts as plain numbers.
+type Resources struct {
+	CPU     int64 // in thousandths
+	Memory  int64
+	Storage int64 // ephemeral
+	Pods    int64
+	// Scalars are all others. The map is shared and read-only; nil is empty.
+	Scalars map[corev1.ResourceName]int64
+}
+
+// What a container without requests counts for where pods shall be spread evenly.
+const (
+	defaultCPU    = 100
+	defaultMemory = 200 << 20
+)
+
+// NewResources reads a list.
+func NewResources(list corev1.ResourceList) Resources {
+	var r Resources
+	for name, q := range list {
+		switch name {
+		case corev1.ResourceCPU:
+			r.CPU = q.MilliValue()
+		case corev1.ResourceMemory:
+			r.Memory = q.Value()
+		case corev1.ResourceEphemeralStorage:
+			r.Storage = q.Value()
+		case corev1.ResourcePods:
+			r.Pods = q.Value()
+		default:
+			if !IsScalar(name) {
+				continue
+			}
+			if r.Scalars == nil {
+				r.Scalars = map[corev1.ResourceName]int64{}
+			}
+			r.Scalars[name] = q.Value()
+		}
+	}
+	return r
+}
+
+// Of is the amount of one resource.
+func (r *Resources) Of(name corev1.ResourceName) int64 {
+	switch name {
+	case corev1.ResourceCPU:
+		return r.CPU
+	case corev1.ResourceMemory:
+		return r.Memory
+	case corev1.ResourceEphemeralStorage:
+		return r.Storage
+	case corev1.ResourcePods:
+		return r.Pods
+	}
+	return r.Scalars[name]
+}
+
+// empty says that no resource but pods is asked for.
+func (r *Resources) empty() bool {
+	return r.CPU == 0 && r.Memory == 0 && r.Storage == 0 && len(r.Scalars) == 0
+}
+
+// add adds b times by, which is 1 or -1. The map is replaced, not changed.
+func (r *Resources) add(b *Resources, by int64) {
+	r.CPU += by * b.CPU
+	r.Memory += by * b.Memory
+	r.Storage += by * b.Storage
+	if len(b.Scalars) == 0 {
+		return
+	}
+	sum := maps.Clone(r.Scalars)
+	if sum == nil {
+		sum = map[corev1.ResourceName]int64{}
+	}
+	for name, n := range b.Scalars {
+		sum[name] += by * n
+	}
+	r.Scalars = sum
+}
+
+// compare says whether any amount is smaller, and whether any is larger in b.
+func (r *Resources) compare(b *Resources) (down, up bool) {
+	one := func(was, is int64) {
+		down, up = down || is < was, up || is > was
+	}
+	one(r.CPU, b.CPU)
+	one(r.Memory, b.Memory)
+	one(r.Storage, b.Storage)
+	for name, n := range r.Scalars {
+		one(n, b.Scalars[name])
+	}
+	for name, n := range b.Scalars {
+		one(r.Scalars[name], n)
+	}
+	return down, up
+}
+
+// IsExtended says that a resource belongs to nobody known, such as example.com/gpu.
+func IsExtended(name corev1.ResourceName) bool {
+	s := string(name)
+	return strings.Contains(s, "/") && !strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix)
+}
+
+// IsScalar says that a resource is counted in whole units that nobody defines further.
+func IsScalar(name corev1.ResourceName) bool {
+	s := string(name)
+	return IsExtended(name) || strings.HasPrefix(s, corev1.ResourceHugePagesPrefix) ||
+		strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) || strings.HasPrefix(s, corev1.ResourceAttachableVolumesPrefix)
+}
+
+// requests are what a pod counts for on its node: what it asks for, or has been given while a resize is under way. filled is
+// the same with defaults for containers that ask for nothing.
+func requests(pod *corev1.Pod) (plain Resources, cpu, memory int64) {
+	options := helper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	list := helper.PodRequests(pod, options)
+	plain = NewResources(list)
+	options.NonMissingContainerRequests = missing(pod, list)
+	filled := list
+	if len(options.NonMissingContainerRequests) > 0 {
+		filled = helper.PodRequests(pod, options)
+	}
+	return plain, filled.Cpu().MilliValue(), filled.Memory().Value()
+}
+
+// missing are the defaults that apply. A pod with requests of its own gets one only for what nobody asks for.
+func missing(pod *corev1.Pod, list corev1.ResourceList) corev1.ResourceList {
+	cpu, memory := *resource.NewMilliQuantity(defaultCPU, resource.DecimalSI), *resource.NewQuantity(defaultMemory, resource.DecimalSI)
+	if !helper.IsPodLevelRequestsSet(pod) {
+		return corev1.ResourceList{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory}
+	}
+	out := corev1.ResourceList{}
+	if _, asked := list[corev1.ResourceCPU]; !asked {
+		out[corev1.ResourceCPU] = cpu
+	}
+	if _, asked := list[corev1.ResourceMemory]; !asked {
+		out[corev1.ResourceMemory] = memory
+	}
+	return out
+}
