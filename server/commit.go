@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -24,19 +26,21 @@ func (s *Server) commit(ctx context.Context, r *Request, def *kind.Def, obj, old
 		}
 		return last, rev, err
 	}
+	if obj != nil && len(r.joined) > 0 {
+		leave, err := s.turns.take(ctx, r.Namespace)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer leave()
+	}
 	for try := 0; ; try++ {
 		next := obj
 		tx := &txn{door: s.door(r), server: s, ctx: ctx, dryRun: r.Options.DryRun}
-		if def.Begin != nil {
-			if next != nil {
-				next = obj.DeepCopyObject().(kind.Object)
-			}
-			if err := def.Begin(ctx, tx, next, old); err != nil {
-				return nil, 0, err
-			}
-			if tx.err != nil {
-				return nil, 0, tx.err
-			}
+		if def.Begin != nil && next != nil {
+			next = obj.DeepCopyObject().(kind.Object)
+		}
+		if err := s.begin(ctx, r, def, next, old, tx); err != nil {
+			return nil, 0, err
 		}
 		out, rev, err := s.put(ctx, r, def, next, old, rev, tx)
 		if c, lost := errors.AsType[*kv.Conflict](err); lost {
@@ -44,14 +48,31 @@ func (s *Server) commit(ctx context.Context, r *Request, def *kind.Def, obj, old
 				if taken != nil {
 					return nil, 0, taken
 				}
-				if try < 100 {
-					continue
+				if err := tx.again(ctx, c.Key, try); err != nil {
+					return nil, 0, err
 				}
-				return nil, 0, fmt.Errorf("could not claim %s", c.Key)
+				continue
 			}
 		}
 		return out, rev, err
 	}
+}
+
+// begin lets the kind and the admission plugins add to the transaction of a write.
+func (s *Server) begin(ctx context.Context, r *Request, def *kind.Def, obj, old kind.Object, tx *txn) error {
+	if def.Begin != nil {
+		if err := def.Begin(ctx, tx, obj, old); err != nil {
+			return err
+		}
+	}
+	if obj != nil && !r.Options.DryRun {
+		for _, add := range r.joined {
+			if err := add(ctx, tx); err != nil {
+				return err
+			}
+		}
+	}
+	return tx.err
 }
 
 // put makes the transaction of one write and its claims.
@@ -128,7 +149,23 @@ type txn struct {
 	dryRun bool
 	writes []kv.Write
 	taken  map[string]error // what a lost claim means, by key
+	worn   map[string]error // what it means when replacing an object was in vain too often, by key
 	err    error
+}
+
+// again waits before the transaction is tried again because of a lost key. Another server has won it: who waits a random
+// time does not meet it at the same moment once more.
+func (t *txn) again(ctx context.Context, key string, try int) error {
+	worn, replaced := t.worn[key]
+	switch {
+	case try < 100 && !replaced:
+		return nil
+	case try < 100:
+		return pause(ctx, rand.N(time.Millisecond<<min(try, 6)))
+	case replaced:
+		return worn
+	}
+	return fmt.Errorf("could not claim %s", key)
 }
 
 func (t *txn) expect(key string, taken error) {
@@ -178,6 +215,28 @@ func (t *txn) Create(gr schema.GroupResource, obj kind.Object, taken error) {
 // Delete removes another object.
 func (t *txn) Delete(gr schema.GroupResource, namespace, name string) {
 	t.drop(t.server.State.Def(gr).Key(namespace, name))
+}
+
+// Replace stores a new version of another object.
+func (t *txn) Replace(gr schema.GroupResource, obj kind.Object) {
+	def := t.server.State.Def(gr)
+	rev, err := revision(obj)
+	if err != nil {
+		t.err = err
+		return
+	}
+	value, err := t.server.State.Codec.Store(obj)
+	if err != nil {
+		t.err = err
+		return
+	}
+	key := def.Key(obj.GetNamespace(), obj.GetName())
+	t.expect(key, nil)
+	if t.worn == nil {
+		t.worn = map[string]error{}
+	}
+	t.worn[key] = modified(def, obj.GetName())
+	t.writes = append(t.writes, kv.Write{Key: key, Value: value, Rev: rev})
 }
 
 // DryRun says that nothing will be written.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/url"
 	"strconv"
 	"strings"
@@ -47,6 +48,15 @@ type Request struct {
 
 	warnings []string
 	trail    *audit.Trail // nil for none
+	// joined is what admission plugins add to the transaction of this attempt.
+	joined []func(context.Context, kind.Replacer) error
+}
+
+// join is Admission.Join.
+func (r *Request) join(add func(context.Context, kind.Replacer) error) {
+	if !r.Options.DryRun {
+		r.joined = append(r.joined, add)
+	}
 }
 
 // Options are the query parameters of a request, checked.

@@ -71,6 +71,7 @@ type (
 type Server struct {
 	Config
 	queue   *queue
+	turns   turns
 	watches atomic.Int64 // open now
 }
 

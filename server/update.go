@@ -278,6 +278,7 @@ func (s *Server) validateAs(def *kind.Def, obj, old kind.Object) field.ErrorList
 
 // mutate is hop 4: the built-in admission plugins that may change an object.
 func (s *Server) mutate(ctx context.Context, r *Request, obj, old kind.Object) error {
+	r.joined = nil // by an attempt before this one
 	return s.admit(ctx, r, s.Mutate, obj, old)
 }
 
@@ -292,7 +293,7 @@ func (s *Server) admit(ctx context.Context, r *Request, plugins []Plugin, obj, o
 	}
 	a := &Admission{
 		Door: s.door(r), Verb: r.Verb, Def: r.Def.Storage(), Namespace: r.Namespace, Name: r.Name, User: r.User,
-		Object: obj, Old: old, DryRun: r.Options.DryRun, Warn: r.Warn,
+		Object: obj, Old: old, DryRun: r.Options.DryRun, Warn: r.Warn, Note: r.trail.Note, Join: r.join,
 	}
 	switch {
 	case obj == nil:

@@ -6,12 +6,15 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // Plugin is one admission step of hop 4 or 6. Its name is the one it can be switched off by.
 type Plugin struct {
 	Name string
+	// Off leaves the plugin out unless it is asked for.
+	Off bool
 	// Admit looks at a write; in hop 4 it may change Object.
 	Admit func(ctx context.Context, a *Admission) error
 }
@@ -29,6 +32,20 @@ type Admission struct {
 	Old       Object // nil on create
 	DryRun    bool
 	Warn      func(texts ...string)
+	// Note adds an annotation to the audit trail of the request.
+	Note func(key, value string)
+	// Join lets a plugin add to the transaction of the write. What it hands over runs when the write is about to be stored,
+	// and again when something it replaced was changed by somebody else; it does not run on a dry run. Writes of one
+	// namespace that have joined something are stored one after the other.
+	Join func(add func(ctx context.Context, tx Replacer) error)
+}
+
+// Replacer is the transaction of a write as admission plugins see it.
+type Replacer interface {
+	Door
+	// Replace stores a new version of another object in the same transaction. Its resourceVersion must be that of the object
+	// as it was read from this Replacer.
+	Replace(gr schema.GroupResource, obj Object)
 }
 
 // Creates says that the write makes a new object, not one through a subresource.

@@ -6,17 +6,22 @@
 //	(objects in YAML, with lines of --- between them)
 //	-- may
 //	(rights of the user, one a line: verb resource name)
+//	-- user
+//	(who asks, and their groups, one a line; bob without)
 //	-- create
 //	(an object in YAML)
 //	-- answer
 //	+ spec.priority: 5
 //	refused: pods "a" is forbidden: ...
 //
-// For an update there is "-- old" before "-- update" or "-- update/status". The answer lists the fields that the plugin has
-// added (+) or taken away (-). The name of a script is that of the plugin it is for; the script "all" runs them all.
+// For an update there is "-- old" before "-- update" or "-- update/status"; "-- delete" has the object that goes. "-- dry" makes
+// it a dry run. The answer lists the fields that the plugin has added (+) or taken away (-), its warnings and notes, and the
+// changes of other objects that it joins to the write. The name of a script is that of the plugin it is for, with what comes
+// after a dash being about a part of it; the script "all" runs them all.
 package admittest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -61,7 +66,10 @@ func Run(t *testing.T, plugins []kind.Plugin) {
 	defs := kinds.All()
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		wanted := slices.DeleteFunc(slices.Clone(plugins), func(p kind.Plugin) bool { return p.Name != name && name != "all" })
+		plugin, _, _ := strings.Cut(name, "-")
+		wanted := slices.DeleteFunc(slices.Clone(plugins), func(p kind.Plugin) bool {
+			return p.Name != plugin && (plugin != "all" || p.Off)
+		})
 		if len(wanted) == 0 {
 			t.Errorf("%s: no plugin of that name", file)
 		}
@@ -117,30 +125,18 @@ func parse(text string) (out []script) {
 // answer is what the plugins do to the write of a case.
 func answer(t *testing.T, defs []*kind.Def, plugins []kind.Plugin, c *script) string {
 	t.Helper()
-	a := &kind.Admission{User: &user.DefaultInfo{Name: "bob"}}
-	for part, text := range c.parts {
-		if verb, sub, _ := strings.Cut(part, "/"); verb == "create" || verb == "update" {
-			a.Verb, a.Sub = verb, sub
-			a.Def, a.Object = decode(t, defs, text)
+	a := admission(t, defs, c)
+	d := cluster(t, defs, c)
+	a.Door = d
+	var lines []string
+	var joined []func(context.Context, kind.Replacer) error
+	a.Warn = func(texts ...string) {
+		for _, text := range texts {
+			lines = append(lines, "warning: "+text)
 		}
 	}
-	if a.Object == nil {
-		t.Fatal("nothing is written")
-	}
-	d := &door{may: c.parts["may"]}
-	for text := range strings.SplitSeq(c.parts["has"], "---\n") {
-		if strings.TrimSpace(text) != "" {
-			def, o := decode(t, defs, text)
-			d.objects = append(d.objects, stored{def.Resource(), o, shape(o)})
-		}
-	}
-	if text, ok := c.parts["old"]; ok {
-		_, a.Old = decode(t, defs, text)
-	}
-	if a.Sub != "" && a.Def.Sub(a.Sub) == nil {
-		a.Def = parentOf(defs, a.Sub)
-	}
-	a.Door, a.Namespace, a.Name = d, a.Object.GetNamespace(), a.Object.GetName()
+	a.Note = func(key, value string) { lines = append(lines, "note: "+key+"="+value) }
+	a.Join = func(add func(context.Context, kind.Replacer) error) { joined = append(joined, add) }
 	before := shape(a.Object)
 	var err error
 	for _, p := range plugins {
@@ -148,15 +144,72 @@ func answer(t *testing.T, defs []*kind.Def, plugins []kind.Plugin, c *script) st
 			break
 		}
 	}
+	tx := &replacer{door: d}
+	for _, add := range joined {
+		if err == nil {
+			err = add(t.Context(), tx)
+		}
+	}
 	for _, s := range d.objects {
 		if !maps.Equal(s.before, shape(s.Object)) {
 			t.Errorf("a plugin changed %s, which is shared", s.GetName())
 		}
 	}
+	lines = append(lines, tx.lines...)
 	if err != nil {
-		return "refused: " + err.Error()
+		lines = append(lines, "refused: "+err.Error())
+	} else if change := difference(before, shape(a.Object)); change != "" || len(lines) == 0 {
+		lines = append(lines, cmp.Or(change, "unchanged"))
 	}
-	return difference(before, shape(a.Object))
+	return strings.Join(lines, "\n")
+}
+
+// admission is the write of a case.
+func admission(t *testing.T, defs []*kind.Def, c *script) *kind.Admission {
+	t.Helper()
+	a := &kind.Admission{User: &user.DefaultInfo{Name: "bob"}}
+	for part, text := range c.parts {
+		switch verb, sub, _ := strings.Cut(part, "/"); verb {
+		case "create", "update":
+			a.Verb, a.Sub = verb, sub
+			a.Def, a.Object = decode(t, defs, text)
+		case "delete":
+			a.Verb, a.Sub = verb, sub
+			a.Def, a.Old = decode(t, defs, text)
+		}
+	}
+	if text, ok := c.parts["old"]; ok {
+		_, a.Old = decode(t, defs, text)
+	}
+	if who := strings.Fields(c.parts["user"]); len(who) > 0 {
+		a.User = &user.DefaultInfo{Name: who[0], Groups: who[1:]}
+	}
+	_, a.DryRun = c.parts["dry"]
+	if a.Sub != "" && a.Def.Sub(a.Sub) == nil {
+		a.Def = parentOf(defs, a.Sub)
+	}
+	switch {
+	case a.Object != nil:
+		a.Namespace, a.Name = a.Object.GetNamespace(), a.Object.GetName()
+	case a.Old != nil:
+		a.Namespace, a.Name = a.Old.GetNamespace(), a.Old.GetName()
+	default:
+		t.Fatal("nothing is written")
+	}
+	return a
+}
+
+// cluster is what the cluster of a case has.
+func cluster(t *testing.T, defs []*kind.Def, c *script) *door {
+	t.Helper()
+	d := &door{may: c.parts["may"]}
+	for text := range strings.SplitSeq(c.parts["has"], "---\n") {
+		if strings.TrimSpace(text) != "" {
+			def, o := decode(t, defs, text)
+			d.objects = append(d.objects, stored{def.Resource(), o, shape(o)})
+		}
+	}
+	return d
 }
 
 // parentOf finds the resource that a subresource with a type of its own belongs to, such as that of bindings.
@@ -196,6 +249,9 @@ func decode(t *testing.T, defs []*kind.Def, text string) (*kind.Def, kind.Object
 
 // shape is an object as a list of fields and values.
 func shape(o kind.Object) map[string]string {
+	if o == nil {
+		return nil
+	}
 	text, err := json.Marshal(o)
 	if err != nil {
 		return map[string]string{"": err.Error()}
@@ -240,9 +296,6 @@ func difference(before, after map[string]string) string {
 			lines = append(lines, fmt.Sprintf("+ %s: %s", path, value))
 		}
 	}
-	if len(lines) == 0 {
-		return "unchanged"
-	}
 	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[2:], b[2:]) })
 	return random.ReplaceAllString(strings.Join(lines, "\n"), "${1}xxxxx")
 }
@@ -283,4 +336,23 @@ func (d *door) ReviewAccess(_ context.Context, spec authorizationv1.SubjectAcces
 	r := spec.ResourceAttributes
 	right := fmt.Sprintf("%s %s %s", r.Verb, r.Resource, r.Name)
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: slices.Contains(strings.Split(d.may, "\n"), right)}
+}
+
+// replacer is the transaction of a write. It notes what is changed besides.
+type replacer struct {
+	*door
+	lines []string
+}
+
+func (r *replacer) Replace(gr schema.GroupResource, obj kind.Object) {
+	for _, s := range r.objects {
+		if s.resource != gr || s.GetNamespace() != obj.GetNamespace() || s.GetName() != obj.GetName() {
+			continue
+		}
+		for line := range strings.Lines(difference(s.before, shape(obj))) {
+			r.lines = append(r.lines, gr.Resource+" "+obj.GetName()+": "+strings.TrimSpace(line))
+		}
+		return
+	}
+	r.lines = append(r.lines, gr.Resource+" "+obj.GetName()+": is not there")
 }

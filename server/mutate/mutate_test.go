@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/admittest"
 )
@@ -92,7 +93,7 @@ func TestNames(t *testing.T) {
 
 // BenchmarkOthers is what the plugins cost a write that none of them is about.
 func BenchmarkOthers(b *testing.B) {
-	a := &kind.Admission{Verb: "update", Object: &corev1.ConfigMap{}, Old: &corev1.ConfigMap{}}
+	a := &kind.Admission{Verb: "update", Def: core.ConfigMaps(), Object: &corev1.ConfigMap{}, Old: &corev1.ConfigMap{}}
 	plugins := Plugins()
 	b.ReportAllocs()
 	for b.Loop() {

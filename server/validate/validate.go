@@ -6,7 +6,10 @@
 package validate
 
 import (
+	"context"
+
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
 )
@@ -25,6 +28,7 @@ func Plugins() []kind.Plugin {
 		{Name: "CertificateSubjectRestriction", Admit: subject},
 		{Name: "NodeDeclaredFeatureValidator", Admit: nodeFeatures},
 		{Name: "PodResizeValidator", Admit: podResize},
+		{Name: "ResourceQuota", Admit: resourceQuota(nil)},
 	}
 }
 
@@ -34,4 +38,19 @@ func newPod(a *kind.Admission) *corev1.Pod {
 		return pod
 	}
 	return nil
+}
+
+// all reads the objects of a resource.
+func all[T any](ctx context.Context, d kind.Door, gr schema.GroupResource, namespace string) ([]T, error) {
+	seq, err := d.List(ctx, gr, namespace)
+	if err != nil {
+		return nil, err
+	}
+	var out []T
+	for o := range seq {
+		if x, ok := o.(T); ok {
+			out = append(out, x)
+		}
+	}
+	return out, nil
 }

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/admittest"
 )
@@ -64,7 +65,7 @@ func FuzzRequest(f *testing.F) {
 
 // BenchmarkOthers is what the plugins cost a write that none of them is about.
 func BenchmarkOthers(b *testing.B) {
-	a := &kind.Admission{Verb: "update", Object: &corev1.ConfigMap{}, Old: &corev1.ConfigMap{}}
+	a := &kind.Admission{Verb: "update", Def: core.ConfigMaps(), Object: &corev1.ConfigMap{}, Old: &corev1.ConfigMap{}}
 	plugins := Plugins()
 	b.ReportAllocs()
 	for b.Loop() {
