@@ -1,9 +1,15 @@
-// Command bench measures a Kubernetes API server through its kubeconfig, and
+// Command bench measures a Kubernetes control plane through its kubeconfig, and
 // compares proa with upstream in one run:
 //
 //	go run ./test/bench --kubeconfig FILE [--pids 12,34]   measure what runs already
 //	go run ./test/bench --proa bin/proa                    start proa, measure it
 //	go run ./test/bench --proa bin/proa --upstream --out docs/benchmarks.md
+//
+// There are three suites: front (requests and watches), loops (controllers) and
+// schedule (the scheduler). --suite chooses one; --only chooses measurements of
+// the last two by a regular expression, --list names them, --scale makes the
+// numbers of nodes and Pods smaller or larger. With --out the sections of the
+// suites that did not run stay as they are.
 //
 // The measuring client runs on the same machine as the server it measures, and
 // the two systems run one after the other, never together.
@@ -12,10 +18,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,19 +44,43 @@ type settings struct {
 	parallel   int
 	watchers   []int
 	writes     int // writes that are fanned out to the watchers
-	objects    int // objects for the memory measurement
+	objects    int // objects for the memory measurement, and in the deleted namespace
+
+	wakes    int            // samples of each loop that is woken
+	replicas int            // Pods of the Deployment
+	nodes    int            // nodes of the idle measurement
+	scale    float64        // factor for the sizes of the schedule suite
+	limit    time.Duration  // longest wait for one result of loops and scheduler
+	large    bool           // run the largest workload on upstream too
+	only     *regexp.Regexp // measurements of loops and schedule to run
 }
+
+// wanted tells whether a measurement is to be run.
+func (s settings) wanted(name string) bool { return s.only == nil || s.only.MatchString(name) }
+
+// scaled is a number of nodes or Pods after the factor.
+func (s settings) scaled(n int) int { return max(int(float64(n)*s.scale), 1) }
 
 type flags struct {
 	kubeconfig, proa, out, json, pids, watchers string
-	upstream, manager                           bool
+	suite, only                                 string
+	upstream, manager, list                     bool
 	changed                                     string // settings that are not the defaults
 	load                                        string // one-minute load average before the run
 	settings
 }
 
-func parse() flags {
+func parse() (flags, error) {
 	var f flags
+	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule or all")
+	flag.StringVar(&f.only, "only", "", "measurements of loops and schedule to run, as a regular expression")
+	flag.BoolVar(&f.list, "list", false, "name the measurements of loops and schedule, and do nothing else")
+	flag.IntVar(&f.wakes, "wakes", 200, "samples of each loop that is woken")
+	flag.IntVar(&f.replicas, "replicas", 500, "Pods of the Deployment")
+	flag.IntVar(&f.nodes, "nodes", 1000, "nodes of the idle measurement")
+	flag.Float64Var(&f.scale, "scale", 1, "factor for the numbers of nodes and Pods of the schedule suite")
+	flag.DurationVar(&f.limit, "limit", 5*time.Minute, "longest wait for one result of loops and scheduler")
+	flag.BoolVar(&f.large, "large", false, "run the largest workload on upstream too")
 	flag.StringVar(&f.kubeconfig, "kubeconfig", "", "measure the running server of this kubeconfig")
 	flag.StringVar(&f.pids, "pids", "", "its processes, separated by commas, for memory and CPU")
 	flag.StringVar(&f.proa, "proa", "bin/proa", "proa binary to start and measure (empty: none)")
@@ -64,18 +97,24 @@ func parse() flags {
 	flag.DurationVar(&f.window, "window", 6*time.Second, "duration of each parallel measurement")
 	flag.IntVar(&f.parallel, "parallel", 32, "workers of the parallel measurements")
 	flag.IntVar(&f.writes, "writes", 60, "writes fanned out to the watchers")
-	flag.IntVar(&f.objects, "objects", 10000, "objects for the memory measurement")
+	flag.IntVar(&f.objects, "objects", 10000, "objects for the memory measurement, and in the namespace that is deleted")
 	flag.Parse()
 	f.settings.watchers = ints(f.watchers)
 	f.load = loadAverage()
 	flag.Visit(func(x *flag.Flag) {
 		switch x.Name {
-		case "proa", "out", "json", "kubeconfig", "pids", "upstream", "manager":
+		case "proa", "out", "json", "kubeconfig", "pids", "upstream", "manager", "list":
 		default:
 			f.changed = strings.TrimSpace(f.changed + " -" + x.Name + "=" + x.Value.String())
 		}
 	})
-	return f
+	if f.only != "" {
+		var err error
+		if f.settings.only, err = regexp.Compile(f.only); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
 }
 
 func ints(list string) []int {
@@ -91,65 +130,87 @@ func ints(list string) []int {
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	if err := run(ctx, parse()); err != nil {
+	f, err := parse()
+	if err == nil {
+		err = run(ctx, f)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, f flags) error {
-	var results []*result
-	if f.kubeconfig != "" {
-		r := newResult("server")
-		if err := measure(ctx, r, f.kubeconfig, ints(f.pids), f.settings); err != nil {
-			return err
-		}
-		results = append(results, r)
-	} else {
-		if f.upstream {
-			r, err := system(ctx, "upstream", f.settings, func(ctx context.Context) (*upstream.System, error) {
-				return upstream.Start(ctx, managerOptions(f.manager))
-			}, f.manager)
-			if err != nil {
-				return fmt.Errorf("upstream: %w", err)
-			}
-			results = append(results, r)
-		}
-		if f.proa != "" {
-			r, err := system(ctx, "proa", f.settings, func(ctx context.Context) (*upstream.System, error) {
-				return upstream.StartProa(ctx, f.proa)
-			}, true)
-			if err != nil {
-				return fmt.Errorf("proa: %w", err)
-			}
-			results = append(results, r)
-		}
-	}
-	return report(f, results)
+// suite is a group of measurements with a section of its own in the report.
+type suite struct {
+	name, title string
+	run         func(context.Context, *subject, *result, settings) error
 }
 
-func managerOptions(manager bool) upstream.Options {
-	if !manager {
-		return upstream.Options{}
+// suites are all there are, in the order they run.
+func suites() []suite {
+	whole := func(steps func(settings) []step) func(context.Context, *subject, *result, settings) error {
+		return func(ctx context.Context, t *subject, r *result, set settings) error {
+			t.steps(ctx, r, set, steps(set))
+			return ctx.Err()
+		}
 	}
-	return upstream.Options{Controllers: []string{"serviceaccount-controller", "root-ca-certificate-publisher-controller", "namespace-controller"}}
+	return []suite{
+		{"front", "Requests and watches", front},
+		{"loops", "Controllers", whole(loopSteps)},
+		{"schedule", "Scheduler", whole(scheduleSteps)},
+	}
+}
+
+func run(ctx context.Context, f flags) error {
+	if f.list {
+		for _, s := range append(loopSteps(f.settings), scheduleSteps(f.settings)...) {
+			fmt.Println(s.name)
+		}
+		return nil
+	}
+	var sections []section
+	for _, s := range suites() {
+		if f.suite != "all" && f.suite != s.name {
+			continue
+		}
+		part := section{suite: s}
+		for _, t := range f.systems() {
+			r := newResult(t.name)
+			if err := s.run(ctx, t, r, f.settings); err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			part.results = append(part.results, r)
+		}
+		sections = append(sections, part)
+	}
+	if len(sections) == 0 {
+		return fmt.Errorf("there is no suite %q; take front, loops, schedule or all", f.suite)
+	}
+	return report(f, sections)
+}
+
+// front is the suite of requests and watches.
+func front(ctx context.Context, t *subject, r *result, set settings) error {
+	if t.front == nil {
+		return measure(ctx, r, t.kubeconfig, t.pids, set)
+	}
+	return system(ctx, r, set, t.front, t.accounts)
 }
 
 // system starts one system several times from nothing, and measures the last.
-func system(ctx context.Context, name string, set settings, start func(context.Context) (*upstream.System, error), accounts bool) (*result, error) {
-	r := newResult(name)
+func system(ctx context.Context, r *result, set settings, start func(context.Context) (*upstream.System, error), accounts bool) error {
 	var ready, account []time.Duration
 	for i := range set.starts {
-		progress("%s: cold start %d of %d", name, i+1, set.starts)
+		progress("%s: cold start %d of %d", r.Name, i+1, set.starts)
 		s, err := start(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		ready = append(ready, s.Ready)
 		if accounts {
 			if err := waitAccount(ctx, s); err != nil {
 				s.Stop()
-				return nil, err
+				return err
 			}
 			account = append(account, time.Since(s.Started))
 		}
@@ -160,12 +221,12 @@ func system(ctx context.Context, name string, set settings, start func(context.C
 		err = measure(ctx, r, s.Kubeconfig, s.Pids(), set)
 		s.Stop()
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	r.prepend("cold start to default ServiceAccount", "ms", millis(account, 50), lower)
 	r.prepend("cold start to /readyz (median of "+strconv.Itoa(set.starts)+")", "ms", millis(ready, 50), lower)
-	return r, nil
+	return nil
 }
 
 // measure runs every measurement that needs only a kubeconfig and, for memory
@@ -205,8 +266,20 @@ func measure(ctx context.Context, r *result, kubeconfig string, pids []int, set 
 	return nil
 }
 
-func report(f flags, results []*result) error {
-	fmt.Println(table(results))
+// report prints the results and writes the files that were asked for. That a
+// measurement failed is an error only after that.
+func report(f flags, sections []section) error {
+	results := map[string][]*result{}
+	var failed []string
+	for _, s := range sections {
+		fmt.Println(table(s.results))
+		results[s.suite.name] = s.results
+		for _, r := range s.results {
+			for _, text := range r.Failed {
+				failed = append(failed, r.Name+": "+text)
+			}
+		}
+	}
 	if f.json != "" {
 		data, err := json.MarshalIndent(results, "", "  ")
 		if err != nil {
@@ -217,7 +290,16 @@ func report(f flags, results []*result) error {
 		}
 	}
 	if f.out != "" {
-		return os.WriteFile(f.out, []byte(document(f, results)), 0o644)
+		old, err := os.ReadFile(f.out)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.WriteFile(f.out, []byte(document(f, string(old), sections)), 0o644); err != nil {
+			return err
+		}
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%d measurements failed:\n%s", len(failed), strings.Join(failed, "\n"))
 	}
 	return nil
 }

@@ -27,8 +27,9 @@ type row struct {
 
 // result is what was measured of one system, in order.
 type result struct {
-	Name string
-	Rows []row
+	Name   string
+	Rows   []row
+	Failed []string `json:",omitempty"` // measurements that failed, and why
 }
 
 func newResult(name string) *result { return &result{Name: name} }
@@ -172,9 +173,67 @@ func markdown(lines [][]string) string {
 	return b.String()
 }
 
-// document is the text of docs/benchmarks.md.
-func document(f flags, results []*result) string {
+// section is the part of the report that one suite fills.
+type section struct {
+	suite   suite
+	results []*result
+}
+
+const documentHead = `# Benchmarks
+
+Each section is written by one suite of the benchmark tool (` + "`test/bench`" + `). Everywhere
+
+- one system runs after the other, each from an empty data folder; never both at once;
+- the measuring client shares the cores with the system it measures, for both systems alike, so throughput ratios are
+  smaller than the systems' own: the client's share of the time is the same for both;
+- the client is client-go's REST client: protobuf, HTTP/2, one shared client, no rate limit;
+- memory and CPU are those of all processes of the system: for proa that is one process with everything in it, its
+  embedded etcd too. Shared and file pages count in RSS; the anonymous rows have only what was allocated.
+`
+
+// document is the text of docs/benchmarks.md: the new sections, and the old
+// text's sections of suites that did not run.
+func document(f flags, old string, sections []section) string {
+	kept := map[string]string{}
+	for _, part := range strings.Split(old, "\n## ")[1:] {
+		title, text, _ := strings.Cut(part, "\n")
+		kept[title] = text
+	}
 	var b strings.Builder
+	b.WriteString(documentHead)
+	for _, s := range suites() {
+		text, ok := kept[s.title]
+		for _, part := range sections {
+			if part.suite.name == s.name {
+				text, ok = part.text(f), true
+			}
+		}
+		if ok {
+			fmt.Fprintf(&b, "\n## %s\n%s", s.title, text)
+		}
+	}
+	return b.String()
+}
+
+func (s section) text(f flags) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nWritten by `%s` on %s. Machine: %d cores, %s of memory, %s/%s.\n\n",
+		f.command(), time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), totalMemory(), runtime.GOOS, runtime.GOARCH)
+	if f.load != "" {
+		fmt.Fprintf(&b, "Load of the machine by others, just before the run: %s. Numbers are only comparable between quiet runs; ratios suffer less.\n\n", f.load)
+	}
+	b.WriteString(table(s.results))
+	for _, r := range s.results {
+		for _, text := range r.Failed {
+			fmt.Fprintf(&b, "\nNot measured of %s: %s\n", r.Name, text)
+		}
+	}
+	b.WriteString("\n" + notes(f)[s.suite.name])
+	return b.String()
+}
+
+// command is how to get the same results.
+func (f flags) command() string {
 	command := "make bench"
 	if f.upstream {
 		command = "UPSTREAM=1 make bench"
@@ -185,26 +244,32 @@ func document(f flags, results []*result) string {
 	if f.changed != "" {
 		command += ", with " + f.changed
 	}
-	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `%s` on %s. Machine: %d cores, %s of memory, %s/%s.\n\n",
-		command, time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), totalMemory(), runtime.GOOS, runtime.GOARCH)
-	if f.load != "" {
-		fmt.Fprintf(&b, "Load of the machine by others, just before the run: %s. Numbers are only comparable between quiet runs; ratios suffer less.\n\n", f.load)
-	}
-	b.WriteString(table(results))
-	b.WriteString(`
-How it is measured
+	return command
+}
 
-- One system after the other in one run, each from an empty data folder; never both at once.
-- The measuring client shares the cores with the server it measures, for both systems alike, so throughput ratios are
-  smaller than the servers' own: the client's share of the time is the same for both.
-- The client is client-go's REST client: protobuf, HTTP/2, one shared client, no rate limit. Objects are ConfigMaps with 1 KiB of data.
-- Memory and CPU are those of all server processes: for upstream kube-apiserver and etcd, for proa the one process with
-  its embedded etcd and its three loops. Shared and file pages count in RSS; the anonymous row has only what was allocated.
-- Cold start of upstream counts from the start of etcd, with keys and certificates made beforehand and etcd without TLS; proa's includes making them.
-`)
+// notes say how each suite measures.
+func notes(f flags) map[string]string {
+	account := ""
 	if f.upstream && !f.manager {
-		b.WriteString("- Upstream gets its default ServiceAccount from kube-controller-manager, which this run does not start (`UPSTREAM_KCM=1` does), so that row is proa's alone.\n")
+		account = "- Upstream gets its default ServiceAccount from kube-controller-manager, which this run does not start (`UPSTREAM_KCM=1` does), so that row is proa's alone.\n"
 	}
-	b.WriteString("- A watch row is the time from the start of a write until the last of all watchers, open at once on one namespace, has read its event.\n")
-	return b.String()
+	return map[string]string{
+		"front": `- Upstream is kube-apiserver and etcd; proa is all it runs, controllers and scheduler too. Objects are ConfigMaps with 1 KiB of data.
+- Cold start of upstream counts from the start of etcd, with keys and certificates made beforehand and etcd without TLS; proa's includes making them.
+` + account + `- A watch row is the time from the start of a write until the last of all watchers, open at once on one namespace, has read its event.
+`,
+		"loops": `- Upstream is etcd, kube-apiserver, kube-controller-manager with all controllers and kube-scheduler, without leader election
+  and with client limits (2000 requests a second) that are never reached. Each measurement has a system of its own.
+- "A to B" rows are the time from the start of the write of A until a watch shows B, one at a time.
+- Nodes are objects whose Leases this tool renews every 10 s. In the rows of the Deployment this tool plays the kubelets:
+  a bound Pod is ready at once. Simulated nodes are played by proa itself (` + "`--simulate`" + `), in the measured process.
+`,
+		"schedule": `- Upstream is etcd, kube-apiserver, kube-controller-manager with all controllers and kube-scheduler, without leader election
+  and with client limits (2000 requests a second) that are never reached. Each workload has a system of its own.
+- Binds are counted by a watch, from the start of the first creation (32 at a time) to the last bind, so that the rate is
+  that of the whole way, not of the scheduler alone. Processor time is that of all processes of the system in that time.
+- Nodes are objects whose Leases this tool renews: every 10 s, and for more than 1,000 nodes every 30 s.
+- The named workloads have the shapes of those in upstream's scheduler_perf, with fewer Pods, and over the real API.
+`,
+	}
 }

@@ -34,3 +34,32 @@ func TestTableHasRatiosAndGoals(t *testing.T) {
 		}
 	}
 }
+
+func TestDocumentKeepsSectionsOfSuitesThatDidNotRun(t *testing.T) {
+	r := newResult("proa")
+	r.add("ReplicaSet to its Pod, p50", "ms", 2, lower)
+	all := suites()
+	old := document(flags{}, "", []section{{all[0], []*result{newResult("first")}}, {all[1], []*result{newResult("stale")}}})
+	got := document(flags{}, old, []section{{all[1], []*result{r}}})
+	for _, want := range []string{"first", "ReplicaSet to its Pod, p50"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("document lacks %q:\n%s", want, got)
+		}
+	}
+	for _, not := range []string{"stale", "## " + all[2].title} {
+		if strings.Contains(got, not) {
+			t.Errorf("document has %q:\n%s", not, got)
+		}
+	}
+	if again := document(flags{}, got, []section{{all[1], []*result{r}}}); again != got {
+		t.Errorf("the same results give another document:\n%s\n---\n%s", got, again)
+	}
+}
+
+func TestDocumentNamesWhatFailed(t *testing.T) {
+	r := newResult("proa")
+	r.Failed = []string{"rollout: not within 1m0s"}
+	if got := document(flags{}, "", []section{{suites()[1], []*result{r}}}); !strings.Contains(got, "Not measured of proa: rollout: not within 1m0s") {
+		t.Errorf("the failure is not told:\n%s", got)
+	}
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// podSpec asks for some processor time and memory, and for nothing else.
+func podSpec(cpu string) corev1.PodSpec {
+	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("100Mi")}
+	return corev1.PodSpec{
+		TerminationGracePeriodSeconds: new(int64(0)),
+		Containers: []corev1.Container{{
+			Name: "pause", Image: "registry.k8s.io/pause:3.10.1",
+			Ports:     []corev1.ContainerPort{{ContainerPort: 80}},
+			Resources: corev1.ResourceRequirements{Requests: room, Limits: room},
+		}},
+	}
+}
+
+// plainPod is the Pod of most measurements: small enough that no node is full.
+func plainPod() *corev1.Pod { return &corev1.Pod{Spec: podSpec("10m")} }
+
+// bound collects the moments at which Pods of one namespace were seen with a
+// node.
+type bound struct {
+	pods place
+
+	mu   sync.Mutex
+	seen map[string]time.Time
+	more chan struct{} // holds a token after each new Pod
+}
+
+// watchBound begins to collect.
+func (c *cluster) watchBound(ctx context.Context, namespace string) (*bound, error) {
+	b := &bound{
+		pods: place{door: c.core, namespace: namespace, resource: "pods", fields: "spec.nodeName!="},
+		seen: map[string]time.Time{}, more: make(chan struct{}, 1),
+	}
+	err := b.pods.follow(ctx, func(s seen) {
+		pod, ok := s.object.(*corev1.Pod)
+		if !ok || s.kind == watch.Deleted || pod.Spec.NodeName == "" {
+			return
+		}
+		b.mu.Lock()
+		if _, ok := b.seen[pod.Name]; !ok {
+			b.seen[pod.Name] = s.at
+		}
+		b.mu.Unlock()
+		select {
+		case b.more <- struct{}{}:
+		default:
+		}
+	})
+	return b, err
+}
+
+func (b *bound) at(name string) (time.Time, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at, ok := b.seen[name]
+	return at, ok
+}
+
+func (b *bound) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.seen)
+}
+
+// wait waits for n Pods and returns when the last of them was seen.
+func (b *bound) wait(ctx context.Context, n int, limit time.Duration) (time.Time, error) {
+	if err := b.until(ctx, limit, func() bool { return b.count() >= n }); err != nil {
+		return time.Time{}, fmt.Errorf("%d of %d Pods were bound: %w", b.count(), n, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var last time.Time
+	for _, at := range b.seen {
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last, nil
+}
+
+func (b *bound) until(ctx context.Context, limit time.Duration, done func() bool) error {
+	timeout := time.After(limit)
+	for !done() {
+		select {
+		case <-b.more:
+		case <-timeout:
+			return fmt.Errorf("not within %s", limit)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// createPods creates n Pods of one form with names of their own.
+func (c *cluster) createPods(ctx context.Context, namespace string, n, parallel int, form func() *corev1.Pod) error {
+	pods := place{door: c.core, namespace: namespace, resource: "pods"}
+	_, _, err := workers(parallel, time.Hour, n, func(i int) error {
+		pod := form()
+		pod.Namespace, pod.Name = namespace, fmt.Sprintf("pod-%06d", i)
+		return pods.create(ctx, pod)
+	})
+	if err != nil {
+		return fmt.Errorf("create Pods: %w", err)
+	}
+	return nil
+}
+
+// runningStatus is what a kubelet reports of a Pod that runs. It is patched in,
+// as kubelets do.
+func runningStatus(i int) []byte {
+	return fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":"10.%d.%d.%d","podIPs":[{"ip":"10.%[1]d.%[2]d.%[3]d"}],"startTime":%[4]q,`+
+		`"conditions":[{"type":"Initialized","status":"True","lastTransitionTime":%[4]q},{"type":"ContainersReady","status":"True","lastTransitionTime":%[4]q},`+
+		`{"type":"Ready","status":"True","lastTransitionTime":%[4]q}],`+
+		`"containerStatuses":[{"name":"pause","ready":true,"started":true,"restartCount":0,"image":"registry.k8s.io/pause:3.10.1","imageID":"","state":{"running":{"startedAt":%[4]q}}}]}}`,
+		64+i>>16&63, i>>8&255, i&255, time.Now().UTC().Format(time.RFC3339))
+}
+
+// kubelets plays the kubelets of all nodes for one namespace: Pods that are
+// bound run at once, Pods that end are gone at once.
+func (c *cluster) kubelets(ctx context.Context, namespace string, parallel int) error {
+	pods := place{door: c.core, namespace: namespace, resource: "pods", fields: "spec.nodeName!="}
+	work := make(chan *corev1.Pod, 1<<16)
+	for hand := range parallel {
+		go func() {
+			count := hand
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case pod := <-work:
+					count += parallel
+					c.play(ctx, pods, pod, count)
+				}
+			}
+		}()
+	}
+	return pods.follow(ctx, func(s seen) {
+		if pod, ok := s.object.(*corev1.Pod); ok && s.kind != watch.Deleted {
+			select {
+			case work <- pod:
+			case <-ctx.Done():
+			}
+		}
+	})
+}
+
+// play is one kubelet's answer to one event. What fails is gone or shown
+// again: its next event mends it, and the measurement's own limit says if not.
+func (c *cluster) play(ctx context.Context, pods place, pod *corev1.Pod, i int) {
+	switch {
+	case pod.DeletionTimestamp != nil:
+		_ = pods.remove(ctx, pod.Name, &metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+	case pod.Status.Phase == corev1.PodPending:
+		_ = c.setRunning(ctx, pods, pod.Name, i)
+	}
+}
+
+func (c *cluster) setRunning(ctx context.Context, pods place, name string, i int) error {
+	return pods.door.Patch(types.StrategicMergePatchType).Namespace(pods.namespace).Resource("pods").Name(name).SubResource("status").
+		Body(runningStatus(i)).Do(ctx).Error()
+}
