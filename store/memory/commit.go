@@ -56,6 +56,11 @@ func (s *Store) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
 		s.rev = rev
 		s.setAlarm()
 	}
+	for n := range writes {
+		if w := &writes[n]; !w.Keep && idle(w) {
+			s.marks.saw(w.Key, s.rev) // the caller was told that the key is absent
+		}
+	}
 	return s.rev, nil
 }
 

@@ -14,9 +14,10 @@ import (
 )
 
 // FuzzSameAsEtcd runs the same program on this store and on an embedded etcd. Every answer must be the same, down to the
-// revisions. The bytes of the program choose the operations.
+// revisions. The bytes of the program choose the operations. To look for new ones, give -fuzzminimizetime=1x: etcd's own
+// goroutines make coverage differ from run to run, and minimizing would never end.
 func FuzzSameAsEtcd(f *testing.F) {
-	for seed := range byte(3) {
+	for _, seed := range []byte{0, 14, 20, 26, 31} {
 		program := make([]byte, 1500)
 		_, _ = rand.NewChaCha8([32]byte{seed}).Read(program) // never fails
 		f.Add(program)
