@@ -45,6 +45,7 @@ var layers = []layer{
 	{"watch", "kinds kv hop errs", "hop 8 is fed by the words of kv, from whatever store"},
 
 	{"control", "client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
+	{"control/controltest", "proatest run control client kinds hop errs kv", "it plays scripts on a whole cluster; only tests import it"},
 	{"control/*", "control client kinds hop errs kv", "controllers never call each other; they meet in the objects"},
 	{"schedule", "client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
 	{"node", ". client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},

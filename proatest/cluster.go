@@ -8,9 +8,11 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"proa.dev/client"
 	"proa.dev/run"
 )
 
@@ -22,6 +24,10 @@ type Cluster struct {
 	Kubeconfig string
 	// Dir is its data folder.
 	Dir string
+	// Client reaches it from inside the process, as its administrator and without a socket.
+	Client client.Client
+	// Server is the control plane itself.
+	Server *run.Server
 
 	stop func()
 }
@@ -31,6 +37,13 @@ type Option func(*run.Config)
 
 // InDir keeps the cluster's data in a folder, so that another one can continue it.
 func InDir(dir string) Option { return func(c *run.Config) { c.DataDir = dir } }
+
+// Memory keeps the cluster's objects in memory: no disk is touched when something is written, and nothing is left.
+func Memory() Option { return func(c *run.Config) { c.Memory = true } }
+
+// Alone opens no socket: only Client reaches the cluster. With Memory, such a cluster lives inside a testing/synctest bubble,
+// where an hour takes no time.
+func Alone() Option { return func(c *run.Config) { c.Alone = true } }
 
 // Start starts a cluster and stops it when the test ends.
 func Start(t testing.TB, options ...Option) *Cluster {
@@ -44,19 +57,24 @@ func Start(t testing.TB, options ...Option) *Cluster {
 		config.DataDir = t.TempDir()
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ready := make(chan string, 1)
+	ready := make(chan *run.Server, 1)
 	failed := make(chan error, 1)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
-		failed <- run.Serve(ctx, config, log, func(s *run.Server) { ready <- s.Kubeconfig() })
+		failed <- run.Serve(ctx, config, log, func(s *run.Server) { ready <- s })
 	})
 	c := &Cluster{Dir: config.DataDir, stop: sync.OnceFunc(func() { cancel(); wg.Wait() })}
 	t.Cleanup(c.stop)
 	select {
-	case c.Kubeconfig = <-ready:
+	case c.Server = <-ready:
 	case err := <-failed:
 		t.Fatalf("the cluster did not start: %v", err)
+	}
+	c.Kubeconfig = c.Server.Kubeconfig()
+	c.Client = c.Server.Client(&user.DefaultInfo{Name: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
+	if config.Alone {
+		return c
 	}
 	var err error
 	if c.Config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig); err != nil {

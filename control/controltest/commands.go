@@ -1,0 +1,297 @@
+package controltest
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/kinds"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+)
+
+// do runs one step and returns it with what came of it. The commands:
+//
+//	create              makes the objects of the body (YAML documents; a status is stored too)
+//	change KIND NAME    merges the body (YAML) into an object, its status included
+//	delete KIND NAME [background|foreground|orphan] [grace=N]
+//	ready NAME...       what a node would do to Pods: run and be ready; NAME may have * and ?
+//	unready NAME...     run, and not be ready
+//	succeed NAME...     end well
+//	fail NAME... [exit=N]  end badly
+//	bind NODE NAME...   what a scheduler would do
+//	kill                finishes Pods that are being deleted
+//	wait DURATION       lets time pass
+//	refuse VERB RESOURCE [N]  makes the next N writes (1) of the controllers fail
+//	show RESOURCE       prints the table that kubectl would
+//	yaml RESOURCE NAME [FIELD...]  prints an object, or some fields of it
+//	events              prints the Events so far: object, type, reason, message
+//	exact               first line of a script that must not be perturbed
+//
+// Objects are of the namespace default unless they say otherwise; a NAME may be NAMESPACE/NAME.
+func (s *stage) do(st step) string {
+	var out string
+	var err error
+	wants := false // the body is what must come out
+	switch args := st.args(); st.name() {
+	case "exact":
+	case "create":
+		err = s.create(st.body)
+	case "change":
+		err = s.change(args[0], args[1], st.body)
+	case "delete":
+		err = s.remove(args)
+	case "ready", "unready", "succeed", "fail":
+		err = s.pods(st.name(), args)
+	case "bind":
+		err = s.bind(args[0], args[1:])
+	case "kill":
+		err = s.kill()
+	case "wait":
+		var d time.Duration
+		if d, err = time.ParseDuration(args[0]); err == nil {
+			time.Sleep(d)
+		}
+	case "refuse":
+		err = s.refuse(args)
+	case "show":
+		wants = true
+		out, err = s.show(args[0])
+	case "yaml":
+		wants = true
+		out, err = s.yaml(args)
+	case "events":
+		wants = true
+		out, err = s.events()
+	default:
+		err = fmt.Errorf("no such command")
+	}
+	if err != nil {
+		s.Fatalf("$ %s: %v", st.command, err)
+	}
+	synctest.Wait()
+	if !wants {
+		s.settle()
+		return st.render(st.body)
+	}
+	s.compare(st, out)
+	return st.render(out)
+}
+
+// settle gives what is perturbed the time to come to an end.
+func (s *stage) settle() {
+	if s.perturb != nil {
+		time.Sleep(s.perturb.patience)
+	}
+	synctest.Wait()
+}
+
+// compare fails the test when an output is not what the script says. Under a perturbation Events, and the order and numbers of
+// generated names, may differ.
+func (s *stage) compare(st step, out string) {
+	want := st.body
+	if s.perturb != nil {
+		if st.name() == "events" {
+			return
+		}
+		want, out = blur(want), blur(out)
+	}
+	if !*update && strings.TrimSpace(want) != strings.TrimSpace(out) {
+		s.Errorf("$ %s\ngot:\n%s\nwant:\n%s", st.command, out, want)
+	}
+}
+
+func blur(text string) string {
+	var lines []string
+	for line := range strings.Lines(generated.ReplaceAllString(text, "~")) {
+		lines = append(lines, strings.Join(strings.Fields(ages.ReplaceAllString(line, " AGE ")), " "))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func (s *stage) create(body string) error {
+	for _, doc := range documents(body) {
+		def, obj, err := decode(doc)
+		if err != nil {
+			return err
+		}
+		if def.Scope == kind.Namespaced && obj.GetNamespace() == "" {
+			obj.SetNamespace("default")
+		}
+		want := obj.DeepCopyObject().(kind.Object)
+		made, err := s.cluster.Client.Create(s.Context(), def.Resource(), obj)
+		if err != nil {
+			return err
+		}
+		if def.Sub("status") == nil || !strings.Contains("\n"+doc, "\nstatus:") {
+			continue
+		}
+		want.SetResourceVersion(made.GetResourceVersion())
+		want.SetUID(made.GetUID())
+		if _, err := s.cluster.Client.Update(s.Context(), def.Resource(), want, "status"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func documents(body string) (out []string) {
+	for doc := range strings.SplitSeq("\n"+body, "\n---") {
+		if strings.TrimSpace(doc) != "" {
+			out = append(out, doc)
+		}
+	}
+	return out
+}
+
+// decode makes the object of a document, in its stored version.
+func decode(doc string) (*kind.Def, kind.Object, error) {
+	var tm metav1.TypeMeta
+	if err := yaml.Unmarshal([]byte(doc), &tm); err != nil {
+		return nil, nil, err
+	}
+	for _, def := range kinds.All() {
+		if def.GroupVersionKind == tm.GroupVersionKind() && def.Hub == nil {
+			obj := def.New()
+			return def, obj, yaml.UnmarshalStrict([]byte(doc), obj)
+		}
+	}
+	return nil, nil, fmt.Errorf("no kind %s", tm.GroupVersionKind())
+}
+
+// change merges a patch into an object, and into its status.
+func (s *stage) change(resource, name, patch string) error {
+	def, obj, err := s.find(resource, name)
+	if err != nil {
+		return err
+	}
+	merge, err := yaml.YAMLToJSON([]byte(patch))
+	if err != nil {
+		return err
+	}
+	next, err := merged(def, obj, merge)
+	if err != nil {
+		return err
+	}
+	if obj, err = s.cluster.Client.Update(s.Context(), def.Resource(), next, ""); err != nil {
+		return err
+	}
+	if def.Sub("status") == nil || !strings.Contains("\n"+patch, "\nstatus:") {
+		return nil
+	}
+	if next, err = merged(def, obj, merge); err != nil {
+		return err
+	}
+	_, err = s.cluster.Client.Update(s.Context(), def.Resource(), next, "status")
+	return err
+}
+
+func merged(def *kind.Def, obj kind.Object, patch []byte) (kind.Object, error) {
+	doc, err := json.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	if doc, err = jsonpatch.MergePatch(doc, patch); err != nil {
+		return nil, err
+	}
+	next := def.New()
+	return next, json.Unmarshal(doc, next)
+}
+
+func (s *stage) remove(args []string) error {
+	def, obj, err := s.find(args[0], args[1])
+	if err != nil {
+		return err
+	}
+	var options metav1.DeleteOptions
+	for _, a := range args[2:] {
+		var n int64
+		switch a {
+		case "background":
+			options.PropagationPolicy = new(metav1.DeletePropagationBackground)
+		case "foreground":
+			options.PropagationPolicy = new(metav1.DeletePropagationForeground)
+		case "orphan":
+			options.PropagationPolicy = new(metav1.DeletePropagationOrphan)
+		default:
+			if _, err := fmt.Sscanf(a, "grace=%d", &n); err != nil {
+				return fmt.Errorf("%q: %w", a, err)
+			}
+			options.GracePeriodSeconds = &n
+		}
+	}
+	return s.cluster.Client.Delete(s.Context(), def.Resource(), obj.GetNamespace(), obj.GetName(), options)
+}
+
+// find reads an object by the name it is shown as.
+func (s *stage) find(resource, name string) (*kind.Def, kind.Object, error) {
+	def, objects, err := s.list(resource)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, o := range objects {
+		if s.called(o) == name {
+			return def, o.DeepCopyObject().(kind.Object), nil
+		}
+	}
+	return nil, nil, fmt.Errorf("there is no %s %s", resource, name)
+}
+
+// list reads the objects of a resource, oldest first.
+func (s *stage) list(resource string) (*kind.Def, []kind.Object, error) {
+	for _, def := range kinds.All() {
+		if def.Hub != nil || (def.Plural != resource && def.Singular != resource && !slices.Contains(def.Short, resource)) {
+			continue
+		}
+		v, err := s.cluster.Client.View(s.Context(), def.Resource())
+		if err != nil {
+			return nil, nil, err
+		}
+		objects := slices.Collect(v.List(""))
+		slices.SortStableFunc(objects, func(a, b kind.Object) int {
+			return a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time)
+		})
+		for _, o := range objects {
+			s.learn(o)
+		}
+		return def, objects, nil
+	}
+	return nil, nil, fmt.Errorf("no resource %s", resource)
+}
+
+// each changes the Pods whose shown names match one of the patterns.
+func (s *stage) each(patterns []string, change func(*corev1.Pod) (sub string)) error {
+	_, objects, err := s.list("pods")
+	if err != nil {
+		return err
+	}
+	hit := false
+	for _, o := range objects {
+		if !slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, s.called(o)); return ok }) {
+			continue
+		}
+		hit = true
+		pod := o.DeepCopyObject().(*corev1.Pod)
+		sub := change(pod)
+		if sub == "" {
+			continue
+		}
+		if _, err := s.cluster.Client.Update(s.Context(), gr.Pods, pod, sub); err != nil {
+			return err
+		}
+	}
+	if !hit {
+		return fmt.Errorf("no pod matches %v", patterns)
+	}
+	return nil
+}
