@@ -34,6 +34,16 @@ func TestCompactionFrees(t *testing.T) {
 	if i := s.item("/kept"); s.keys.Len() != 1 || len(i.versions) != 1 {
 		t.Errorf("%d keys, %+v", s.keys.Len(), i)
 	}
+	// What the very change at the revision has replaced is forgotten, too.
+	for _, key := range []string{"/other", "/kept"} {
+		kept = commit(t, s, kv.Write{Key: key, Value: []byte("1"), Rev: s.item(key).now().Rev})
+		if err := s.Compact(t.Context(), kept); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if i := s.item("/kept"); len(i.versions) != 1 {
+		t.Errorf("%+v", i)
+	}
 	if err := s.Compact(t.Context(), kept+1); !errors.Is(err, kv.ErrFuture) {
 		t.Errorf("compaction of the future: %v", err)
 	}

@@ -1,10 +1,8 @@
 package memory
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
 	"sync"
 	"testing"
@@ -171,33 +169,5 @@ func TestValuesAreCopied(t *testing.T) {
 	p, _, err := s.Get(t.Context(), "/a")
 	if err != nil || string(p.Value) != "one" || p.Rev != rev || cap(p.Value) != 3 {
 		t.Errorf("got %q with room for %d at %d, %v", p.Value, cap(p.Value), p.Rev, err)
-	}
-}
-
-// TestWatchOfTheFuture starts ahead of the store, and is told nothing until the store has got there.
-func TestWatchOfTheFuture(t *testing.T) {
-	s := open(t)
-	rev := commit(t, s, kv.Write{Key: "/a", Value: []byte("0")})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var first kv.Batch
-	var wg sync.WaitGroup
-	joined := make(chan struct{})
-	wg.Go(func() {
-		next, stop := iter.Pull2(s.Watch(ctx, "/", rev+2))
-		defer stop()
-		close(joined)
-		first, _, _ = next()
-	})
-	<-joined
-	for range 3 {
-		rev = commit(t, s, kv.Write{Key: "/a", Value: []byte("1"), Rev: rev})
-		if err := s.Progress(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	wg.Wait()
-	if len(first.Changes) != 1 || first.Changes[0].Rev != rev || first.Rev != rev {
-		t.Errorf("got %+v, want the change at %d", first, rev)
 	}
 }

@@ -164,3 +164,25 @@ func TestRunCompaction(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// TestWatchOfTheFuture starts ahead of the store, and is told nothing until the store has got there.
+func TestWatchOfTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{})
+		defer closeStore(t, s)
+		rev := commit(t, s, kv.Write{Key: "/a", Value: []byte("0")})
+		lines := story(t, s, "/", rev+2)
+		for range 3 {
+			time.Sleep(time.Second)
+			rev = commit(t, s, kv.Write{Key: "/a", Value: []byte("1"), Rev: rev})
+			if err := s.Progress(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		want := []string{"3s rev 5: +/a@5(4)"}
+		if got := lines(); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
