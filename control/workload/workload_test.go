@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -342,5 +343,45 @@ func TestMatters(t *testing.T) {
 		if got := Matters(c.old, c.now); got != c.want {
 			t.Errorf("%s: %v", c.what, got)
 		}
+	}
+}
+
+func TestHash(t *testing.T) {
+	template := func() *corev1.PodTemplateSpec {
+		return &corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("1Gi")}}}}},
+		}
+	}
+	hash := func(t *testing.T, p *corev1.PodTemplateSpec, collisions *int32) string {
+		h, err := Hash(p, collisions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	first := hash(t, template(), nil)
+	// What upstream's controller names this template. A new field of the Pod's types changes it, and changes upstream's likewise.
+	if first != "67f65ccd6f" {
+		t.Errorf("hash %s", first)
+	}
+	same := template()
+	cpu := same.Spec.Containers[0].Resources.Requests["cpu"]
+	_ = cpu.String() // which remembers the text
+	same.Spec.Containers[0].Resources.Requests["cpu"] = cpu
+	same.Annotations, same.Spec.Volumes = map[string]string{}, []corev1.Volume{}
+	if got := hash(t, same, nil); got != first {
+		t.Errorf("the same template written otherwise: %s, want %s", got, first)
+	}
+	seen := map[string]bool{first: true}
+	for _, n := range []int32{0, 1, 2} {
+		seen[hash(t, template(), &n)] = true
+	}
+	other := template()
+	other.Spec.Containers[0].Image = "j"
+	seen[hash(t, other, nil)] = true
+	if len(seen) != 5 {
+		t.Errorf("hashes are not distinct: %v", seen)
 	}
 }
