@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/kinds/gr"
@@ -14,7 +15,8 @@ import (
 )
 
 // Recorder tells people what happened to an object, as Events. It never makes its caller wait: Events are written by
-// Run, one after the other, and when too many wait, the newest are dropped.
+// Run, one after the other, and when too many wait, the newest are dropped. What happens again and again becomes one Event with a
+// count; see similar.go.
 type Recorder struct {
 	writer    Writer
 	component string
@@ -27,7 +29,7 @@ func NewRecorder(w Writer, component string, log *slog.Logger) *Recorder {
 	return &Recorder{writer: w, component: component, log: log, queue: make(chan *corev1.Event, 1024)}
 }
 
-// Event says that something happened to an object. kind is Normal or Warning.
+// Event says that something happened to an object. eventType is Normal or Warning.
 func (r *Recorder) Event(about kind.Object, eventType, reason, format string, args ...any) {
 	now := time.Now()
 	gvk := about.GetObjectKind().GroupVersionKind()
@@ -48,19 +50,52 @@ func (r *Recorder) Event(about kind.Object, eventType, reason, format string, ar
 	select {
 	case r.queue <- ev:
 	default:
+		r.log.Debug("too many Events wait; one is dropped", "component", r.component, "reason", reason)
 	}
 }
 
 // Run writes Events until ctx ends.
 func (r *Recorder) Run(ctx context.Context) {
+	seen := newSimilar()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case ev := <-r.queue:
-			if _, err := r.writer.Create(ctx, gr.Events, ev); err != nil && ctx.Err() == nil {
+			if err := r.write(ctx, seen, ev); err != nil && ctx.Err() == nil {
 				r.log.DebugContext(ctx, "an Event could not be written", "component", r.component, "err", err)
 			}
 		}
 	}
+}
+
+// write stores an Event, or counts up the one it repeats.
+func (r *Recorder) write(ctx context.Context, seen *similar, ev *corev1.Event) error {
+	series := seen.add(ev)
+	if series == nil {
+		return nil // too many about this object
+	}
+	if series.stored != nil {
+		next := series.stored.DeepCopy()
+		next.Count, next.LastTimestamp, next.Message = series.count, ev.LastTimestamp, ev.Message
+		o, err := r.writer.Update(ctx, gr.Events, next, "")
+		if err == nil {
+			series.stored = o.(*corev1.Event)
+			return nil
+		}
+		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+		series.count, ev.Count = 1, 1 // it has expired, so this begins a new one
+	}
+	made, err := r.writer.Create(ctx, gr.Events, ev)
+	for try := 1; apierrors.IsAlreadyExists(err) && try <= 5; try++ { // two in the same moment
+		next := ev.DeepCopy()
+		next.Name = fmt.Sprintf("%s.%x", ev.InvolvedObject.Name, ev.FirstTimestamp.UnixNano()+int64(try))
+		made, err = r.writer.Create(ctx, gr.Events, next)
+	}
+	if err == nil {
+		series.stored = made.(*corev1.Event)
+	}
+	return err
 }

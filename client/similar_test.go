@@ -1,0 +1,75 @@
+package client
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func happened(name, reason, message string, at time.Time) *corev1.Event {
+	return &corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: name, ResourceVersion: fmt.Sprint(at.UnixNano())},
+		Type: corev1.EventTypeWarning, Reason: reason, Message: message, LastTimestamp: metav1.NewTime(at)}
+}
+
+func TestRepeatedEventsAreCounted(t *testing.T) {
+	s, now := newSimilar(), time.Unix(1000, 0)
+	first := s.add(happened("a", "Failed", "no", now))
+	again := s.add(happened("a", "Failed", "no", now.Add(time.Second)))
+	if first != again || again.count != 2 {
+		t.Errorf("the same twice: %+v and %+v, want one run of 2", first, again)
+	}
+	for what, other := range map[string]*corev1.Event{
+		"another object":  happened("b", "Failed", "no", now),
+		"another reason":  happened("a", "Killed", "no", now),
+		"another message": happened("a", "Failed", "never", now),
+	} {
+		if r := s.add(other); r == first || r.count != 1 {
+			t.Errorf("%s: %+v, want a run of its own", what, r)
+		}
+	}
+}
+
+func TestManyMessagesAreCombined(t *testing.T) {
+	s, now := newSimilar(), time.Unix(1000, 0)
+	var last *corev1.Event
+	var r *run
+	for i := range 12 {
+		last = happened("a", "Failed", fmt.Sprint("try ", i), now)
+		r = s.add(last)
+	}
+	if last.Message != "(combined from similar events): try 11" || r.count != 2 {
+		t.Errorf("the twelfth is %q with count %d, want the second combined one", last.Message, r.count)
+	}
+	later := happened("a", "Failed", "try 12", now.Add(similarFor+time.Second))
+	if s.add(later); later.Message != "try 12" {
+		t.Errorf("after a while: %q, want it as it is", later.Message)
+	}
+}
+
+func TestFloodAboutOneObjectIsStopped(t *testing.T) {
+	s, now := newSimilar(), time.Unix(1000, 0)
+	passed := 0
+	for range 100 {
+		if s.add(happened("a", "Failed", "no", now)) != nil {
+			passed++
+		}
+	}
+	if passed != spamBurst {
+		t.Errorf("%d passed, want %d", passed, spamBurst)
+	}
+	if s.add(happened("b", "Failed", "no", now)) == nil {
+		t.Error("an Event about another object was stopped")
+	}
+	if s.add(happened("a", "Failed", "no", now.Add(spamEvery))) == nil {
+		t.Error("after a while one more may pass")
+	}
+	for i := range 2 * similarKept {
+		s.add(happened(fmt.Sprint(i), "Failed", "no", now))
+	}
+	if len(s.objects) > similarKept+1 || len(s.series) > similarKept+1 {
+		t.Errorf("%d objects and %d runs are kept", len(s.objects), len(s.series))
+	}
+}
