@@ -104,13 +104,14 @@ func (c *Controller) Role() []rbacv1.PolicyRule {
 	return append(rules, rule(gr.Events, gr.Events.Resource, "create", "update"))
 }
 
-// Run runs one controller until ctx ends.
-func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller) error {
+// Run runs one controller until ctx ends. m may be nil.
+func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller, m *Metrics) error {
 	cluster, err := open(ctx, log, c, &ctl)
 	if err != nil {
 		return err
 	}
 	q := newQueue()
+	m.attach(ctl.Name, q)
 	var wg sync.WaitGroup
 	wg.Go(func() { cluster.events.Run(ctx) })
 	wg.Go(func() {

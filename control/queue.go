@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // queue hands each key to one worker at a time, merges repeats, and backs off after errors.
@@ -14,8 +16,13 @@ type queue struct {
 	causes  map[Key]cause // the newest for each key that waits
 	order   []Key
 	timers  map[Key]*time.Timer
+	since   map[Key]time.Time // when a key began to wait, or to be worked on
 	stopped bool
 	wake    chan struct{}
+
+	// What is counted; nil when nobody asks.
+	adds, retries  prometheus.Counter
+	waited, worked prometheus.Observer
 }
 
 type state uint8
@@ -32,7 +39,7 @@ const (
 )
 
 func newQueue() *queue {
-	return &queue{state: map[Key]state{}, fails: map[Key]int{}, causes: map[Key]cause{}, timers: map[Key]*time.Timer{}, wake: make(chan struct{}, 1)}
+	return &queue{state: map[Key]state{}, fails: map[Key]int{}, causes: map[Key]cause{}, timers: map[Key]*time.Timer{}, since: map[Key]time.Time{}, wake: make(chan struct{}, 1)}
 }
 
 // add brings a key, and says why; a cause at revision 0 is none.
@@ -47,12 +54,21 @@ func (q *queue) add(k Key, why cause) {
 	}
 	switch q.state[k] {
 	case 0:
-		q.state[k] = waiting
-		q.order = append(q.order, k)
-		q.signal()
+		q.enqueue(k)
 	case running:
 		q.state[k] = rerun
 	}
+}
+
+// enqueue lets a key wait for a worker.
+func (q *queue) enqueue(k Key) {
+	q.state[k] = waiting
+	q.since[k] = time.Now()
+	q.order = append(q.order, k)
+	if q.adds != nil {
+		q.adds.Inc()
+	}
+	q.signal()
 }
 
 func (q *queue) signal() {
@@ -72,6 +88,7 @@ func (q *queue) take(ctx context.Context) (Key, cause, bool) {
 			q.state[k] = running
 			why := q.causes[k]
 			delete(q.causes, k)
+			q.since[k] = observe(q.waited, q.since[k])
 			if len(q.order) > 0 {
 				q.signal()
 			}
@@ -87,6 +104,15 @@ func (q *queue) take(ctx context.Context) (Key, cause, bool) {
 	}
 }
 
+// observe notes the time since a moment, and returns the present.
+func observe(o prometheus.Observer, since time.Time) time.Time {
+	now := time.Now()
+	if o != nil {
+		o.Observe(now.Sub(since).Seconds())
+	}
+	return now
+}
+
 // done ends the work on a key. again, or an error, brings it back later; a change meanwhile brings it back now.
 func (q *queue) done(k Key, again time.Duration, err error) {
 	q.mu.Lock()
@@ -94,15 +120,18 @@ func (q *queue) done(k Key, again time.Duration, err error) {
 	if err != nil {
 		again = min(firstDelay<<min(q.fails[k], 18), lastDelay)
 		q.fails[k]++
+		if q.retries != nil {
+			q.retries.Inc()
+		}
 	} else {
 		delete(q.fails, k)
 	}
+	observe(q.worked, q.since[k])
+	delete(q.since, k)
 	changed := q.state[k] == rerun
 	delete(q.state, k)
 	if changed && err == nil {
-		q.state[k] = waiting
-		q.order = append(q.order, k)
-		q.signal()
+		q.enqueue(k)
 	}
 	if again > 0 && !q.stopped {
 		if t := q.timers[k]; t != nil {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,7 +64,7 @@ func start(t *testing.T, workers int, reconcile func(Key) (time.Duration, error)
 		err := Run(ctx, slog.New(slog.DiscardHandler), cluster{feed: f}, Controller{
 			Name: "test", For: schema.GroupResource{Resource: "nodes"}, Workers: workers,
 			Reconcile: func(_ context.Context, _ *Cluster, k Key) (time.Duration, error) { return reconcile(k) },
-		})
+		}, NewMetrics())
 		if err != nil {
 			t.Error(err)
 		}
@@ -171,4 +172,36 @@ func TestRoleComesFromTheDeclaration(t *testing.T) {
 	if len(got) != 5 || got[0] != "apps/deployments" || got[1] != "*/*" || got[2] != "/pods" || got[3] != "/pods/status" || got[4] != "/events" {
 		t.Errorf("role %v", got)
 	}
+}
+
+func TestMetricsOfTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, q := NewMetrics(), newQueue()
+		m.attach("test", q)
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(m)
+		q.add(Key{Name: "a"}, cause{})
+		q.add(Key{Name: "b"}, cause{})
+		time.Sleep(2 * time.Second)
+		k, _, _ := q.take(t.Context())
+		time.Sleep(3 * time.Second)
+		got := map[string]float64{}
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			x := f.GetMetric()[0]
+			got[f.GetName()] = x.GetGauge().GetValue() + x.GetCounter().GetValue() + x.GetHistogram().GetSampleSum()
+		}
+		want := map[string]float64{"workqueue_adds_total": 2, "workqueue_depth": 1, "workqueue_queue_duration_seconds": 2, "workqueue_retries_total": 0,
+			"workqueue_unfinished_work_seconds": 3, "workqueue_longest_running_processor_seconds": 3, "workqueue_work_duration_seconds": 0}
+		for name, v := range want {
+			if got[name] != v {
+				t.Errorf("%s is %v, want %v", name, got[name], v)
+			}
+		}
+		q.done(k, 0, errors.New("no"))
+		q.stop()
+	})
 }

@@ -46,7 +46,7 @@ func (s *Server) controllers() []control.Controller {
 func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.CancelCauseFunc) {
 	for _, ctl := range s.controllers() {
 		wg.Go(func() {
-			if err := control.Run(ctx, s.log, s.controller(ctl.Name), ctl); err != nil && ctx.Err() == nil {
+			if err := control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues); err != nil && ctx.Err() == nil {
 				fail(err)
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/client"
+	"proa.dev/control"
 	"proa.dev/hop"
 	"proa.dev/kinds"
 	"proa.dev/kinds/codec"
@@ -29,9 +30,7 @@ import (
 	"proa.dev/server/authn"
 	"proa.dev/server/authz"
 	"proa.dev/server/authz/bootstrap"
-	"proa.dev/server/mutate"
 	fields "proa.dev/server/schema"
-	"proa.dev/server/validate"
 	"proa.dev/store"
 	"proa.dev/store/memory"
 )
@@ -41,13 +40,14 @@ type Server struct {
 	Config
 	log *slog.Logger
 
-	pki   *pki.PKI
-	store Store
-	state *server.State
-	front *server.Server
-	rbac  *server.RBACView
-	defs  []*kind.Def
-	audit *audit.Log // nil for none
+	pki    *pki.PKI
+	store  Store
+	state  *server.State
+	front  *server.Server
+	rbac   *server.RBACView
+	defs   []*kind.Def
+	audit  *audit.Log // nil for none
+	queues *control.Metrics
 	// policy is the RBAC policy every cluster begins with.
 	policy *bootstrap.Policy
 	ready  atomic.Bool
@@ -143,15 +143,21 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	counts := s.metrics()
+	s.queues = control.NewMetrics()
+	counts.Registry().MustRegister(s.queues)
 	if err := s.openAudit(counts.Registry()); err != nil {
+		return err
+	}
+	mutating, checking, err := s.Admission.steps()
+	if err != nil {
 		return err
 	}
 	versions := server.NewVersions(scheme, s.defs)
 	config := server.Config{
 		State: s.state, Authn: auth, Authz: chain, Log: s.log, Recorder: hop.NewRecorder(4096),
 		Owner:   fields.New(scheme, versions, versions),
-		Mutate:  append([]server.Plugin{server.NamespaceLifecycle()}, mutate.Plugins()...),
-		Check:   append([]server.Plugin{server.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: chain})}, validate.Plugins()...),
+		Mutate:  mutating,
+		Check:   append([]server.Plugin{server.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: chain})}, checking...),
 		Address: s.advertise().String(), Paths: s.endpoints(auth, counts.Handler()),
 		Observe:  func(o server.Observation) { counts.Done(counted(o)) },
 		Watching: func(o server.Observation) func() { return counts.Watching(counted(o)) },

@@ -159,7 +159,7 @@ func (s *stage) live(ctx context.Context) {
 		var wg sync.WaitGroup
 		for _, ctl := range s.controllers {
 			wg.Go(func() {
-				if err := control.Run(life, s.logger(), s.client(life, ctl), ctl); err != nil && life.Err() == nil {
+				if err := control.Run(life, s.logger(), s.client(life, ctl), ctl, nil); err != nil && life.Err() == nil {
 					s.Errorf("controller %s: %v", ctl.Name, err)
 				}
 			})

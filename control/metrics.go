@@ -1,0 +1,94 @@
+package control
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are the numbers of the queues, under the names that dashboards for Kubernetes know.
+type Metrics struct {
+	adds, retries   *prometheus.CounterVec
+	waited, worked  *prometheus.HistogramVec
+	depth           *prometheus.Desc
+	unfinished, top *prometheus.Desc
+
+	mu     sync.Mutex // guards queues
+	queues map[string]*queue
+}
+
+// NewMetrics makes the numbers; Collectors registers them.
+func NewMetrics() *Metrics {
+	label := []string{"name"}
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_" + name, Help: help}, label)
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "workqueue_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(10e-9, 10, 12)}, label)
+	}
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("workqueue_"+name, help, label, nil)
+	}
+	return &Metrics{
+		adds:       counter("adds_total", "Keys that were added."),
+		retries:    counter("retries_total", "Keys that came back because of an error."),
+		waited:     histogram("queue_duration_seconds", "How long a key waits before it is worked on."),
+		worked:     histogram("work_duration_seconds", "How long the work on a key takes."),
+		depth:      desc("depth", "Keys that wait."),
+		unfinished: desc("unfinished_work_seconds", "How long the work under way has taken so far, all keys together."),
+		top:        desc("longest_running_processor_seconds", "How long the longest work under way has taken so far."),
+		queues:     map[string]*queue{},
+	}
+}
+
+// attach makes a queue show up, and gives it its counters. A nil Metrics has none.
+func (m *Metrics) attach(name string, q *queue) {
+	if m == nil {
+		return
+	}
+	q.adds, q.retries = m.adds.WithLabelValues(name), m.retries.WithLabelValues(name)
+	q.waited, q.worked = m.waited.WithLabelValues(name), m.worked.WithLabelValues(name)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.queues[name] = q
+}
+
+// Describe is for the registry.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range []prometheus.Collector{m.adds, m.retries, m.waited, m.worked} {
+		c.Describe(ch)
+	}
+	ch <- m.depth
+	ch <- m.unfinished
+	ch <- m.top
+}
+
+// Collect is for the registry.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range []prometheus.Collector{m.adds, m.retries, m.waited, m.worked} {
+		c.Collect(ch)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for name, q := range m.queues {
+		depth, all, longest := q.load(now)
+		ch <- prometheus.MustNewConstMetric(m.depth, prometheus.GaugeValue, float64(depth), name)
+		ch <- prometheus.MustNewConstMetric(m.unfinished, prometheus.GaugeValue, all.Seconds(), name)
+		ch <- prometheus.MustNewConstMetric(m.top, prometheus.GaugeValue, longest.Seconds(), name)
+	}
+}
+
+// load is the number of keys that wait, and how long those under way have taken together and at most.
+func (q *queue) load(now time.Time) (depth int, all, longest time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for k, at := range q.since {
+		if s := q.state[k]; s == running || s == rerun {
+			all += now.Sub(at)
+			longest = max(longest, now.Sub(at))
+		}
+	}
+	return len(q.order), all, longest
+}
