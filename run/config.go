@@ -38,6 +38,8 @@ type Config struct {
 	Issuer string
 	// Audit is the path of the audit log, and AuditPolicy that of its policy; empty for none.
 	Audit, AuditPolicy string
+	// Admission says which admission plugins there are, and how they work.
+	Admission Admission
 	// Features switches features on or off by name.
 	Features map[string]bool
 	// LogLevel is the least level that is logged.
@@ -114,6 +116,24 @@ func Settings() []Setting {
 		{Name: "audit-log-path", Help: "write audit events to `FILE`; - is standard output",
 			Set: one(func(c *Config, v string) error { c.Audit = v; return nil })},
 		{Name: "audit-policy-file", Help: "log what the audit policy in `FILE` says; without one, who did what, and no bodies", Set: file(func(c *Config) *string { return &c.AuditPolicy })},
+		{Name: "enable-admission-plugins", Help: "use the admission plugins `NAME,...` besides those that are on", Many: true,
+			Set: func(c *Config, vs []string) (err error) {
+				c.Admission.Enable, err = parsePlugins(split(vs), true)
+				return err
+			}},
+		{Name: "disable-admission-plugins", Help: "do without the admission plugins `NAME,...`", Many: true,
+			Set: func(c *Config, vs []string) (err error) {
+				c.Admission.Disable, err = parsePlugins(split(vs), false)
+				return err
+			}},
+		{Name: "admission-control-config-file", Help: "configure admission plugins as `FILE` says", Set: one(func(c *Config, v string) error {
+			path, err := absolute(v)
+			if err != nil {
+				return err
+			}
+			c.Admission.Plugins, err = readAdmissionConfig(path)
+			return err
+		})},
 		{Name: "feature-gates", Help: "switch features on or off: `NAME=BOOL,...`", Many: true,
 			Set: func(c *Config, vs []string) (err error) { c.Features, err = parseFeatures(split(vs)); return err }},
 		{Name: "service-account-issuer", Help: "name the cluster `URL` in service-account tokens",
@@ -137,7 +157,7 @@ func (c *Config) Validate() error {
 	case c.AuditPolicy != "" && c.Audit == "":
 		return fmt.Errorf("audit-policy-file needs audit-log-path: say where the events go")
 	}
-	return nil
+	return c.Admission.validate()
 }
 
 // one makes a Set for a setting that can be said once; of several values the last wins, as is usual for flags.

@@ -39,6 +39,16 @@ func (r *rig) second() *rig {
 	return &rig{TB: r.TB, Server: s, store: r.store, who: r.who}
 }
 
+// checks are the plugins of hop 6.
+func checks(t *testing.T) []Plugin {
+	t.Helper()
+	plugins, err := validate.Plugins(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plugins
+}
+
 // quota makes a quota and gives it a status, as the controller would.
 func (r *rig) quota(name string, hard corev1.ResourceList) {
 	r.Helper()
@@ -82,7 +92,7 @@ func limited(pairs ...string) corev1.ResourceList {
 // tighter one allows must be there, both must say so, and neither may ever have said more.
 func TestQuotaHoldsUnderLoad(t *testing.T) {
 	r := newRig(t)
-	r.Check = validate.Plugins()
+	r.Check = checks(t)
 	const hard, clients, each = 40, 50, 3
 	r.quota("tight", limited("count/configmaps=40"))
 	r.quota("wide", limited("configmaps=1000"))
@@ -161,7 +171,7 @@ func (r *rig) neverMore(since, most int64) {
 // TestQuotaIsSpentOnce does what must not spend anything, or not twice.
 func TestQuotaIsSpentOnce(t *testing.T) {
 	r := newRig(t)
-	r.Check = validate.Plugins()
+	r.Check = checks(t)
 	r.quota("q", limited("configmaps=10", "requests.storage=10Gi"))
 	spent := func(title string, want int64) {
 		t.Helper()
@@ -220,7 +230,7 @@ func TestQuotaGrowthUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, p := range validate.Plugins() {
+	for _, p := range checks(t) {
 		if p.Name == "ResourceQuota" {
 			r.Check = append(r.Check, p)
 		}

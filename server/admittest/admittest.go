@@ -55,8 +55,8 @@ type script struct {
 	parts map[string]string
 }
 
-// Run runs every script in testdata.
-func Run(t *testing.T, plugins []kind.Plugin) {
+// Run runs every script in testdata. The text before the first case of a script is the configuration of its plugin.
+func Run(t *testing.T, make func(config map[string][]byte) ([]kind.Plugin, error)) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -67,18 +67,30 @@ func Run(t *testing.T, plugins []kind.Plugin) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
 		plugin, _, _ := strings.Cut(name, "-")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, cases := "", string(text)
+		if !strings.HasPrefix(cases, "== ") {
+			head, cases, _ = strings.Cut(cases, "\n== ")
+			cases = "== " + cases
+		}
+		plugins, err := make(map[string][]byte{plugin: []byte(head)})
+		if err != nil {
+			t.Fatal(err)
+		}
 		wanted := slices.DeleteFunc(slices.Clone(plugins), func(p kind.Plugin) bool {
 			return p.Name != plugin && (plugin != "all" || p.Off)
 		})
 		if len(wanted) == 0 {
 			t.Errorf("%s: no plugin of that name", file)
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var out strings.Builder
-		for _, c := range parse(string(text)) {
+		if head != "" {
+			out.WriteString(head + "\n")
+		}
+		for _, c := range parse(cases) {
 			var got string
 			t.Run(name+"/"+c.title, func(t *testing.T) {
 				got = answer(t, defs, wanted, &c)

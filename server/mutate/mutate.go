@@ -2,8 +2,7 @@
 // file: a pure decision on values, and a few lines that fetch what it decides by. A write that is none of a plugin's business
 // costs it one type assertion.
 //
-// The plugins are those that upstream has switched on, in upstream's order and under its names, because what one adds the
-// next one sees.
+// The plugins have upstream's names and are in its order, because what one adds the next one sees.
 package mutate
 
 import (
@@ -15,8 +14,8 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// Plugins are the plugins of hop 4, in order.
-func Plugins() []kind.Plugin {
+// Plugins are the plugins of hop 4, in order. What an administrator has to say about a plugin is the text under its name.
+func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
 	return []kind.Plugin{
 		{Name: "LimitRanger", Admit: limitRanger},
 		{Name: "ServiceAccount", Admit: serviceAccount},
@@ -28,7 +27,7 @@ func Plugins() []kind.Plugin {
 		{Name: "RuntimeClass", Admit: runtimeClass},
 		{Name: "DefaultIngressClass", Admit: defaultIngressClass},
 		{Name: "PodTopologyLabels", Admit: topologyLabels},
-	}
+	}, nil
 }
 
 // newPod is the pod that a write creates, or nil.

@@ -16,7 +16,7 @@ import (
 	"proa.dev/server/admittest"
 )
 
-func TestScripts(t *testing.T) { admittest.Run(t, Plugins()) }
+func TestScripts(t *testing.T) { admittest.Run(t, Plugins) }
 
 // late is a cluster that gets the default account of a namespace after a while, or never.
 type late struct {
@@ -94,7 +94,10 @@ func TestNames(t *testing.T) {
 // BenchmarkOthers is what the plugins cost a write that none of them is about.
 func BenchmarkOthers(b *testing.B) {
 	a := &kind.Admission{Verb: "update", Def: core.ConfigMaps(), Object: &corev1.ConfigMap{}, Old: &corev1.ConfigMap{}}
-	plugins := Plugins()
+	plugins, err := Plugins(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, p := range plugins {

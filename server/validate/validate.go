@@ -2,11 +2,12 @@
 // refuse it. Each is one file: a pure decision on values, and a few lines that fetch what it decides by. A write that is none
 // of a plugin's business costs it one type assertion.
 //
-// The plugins are those that upstream has switched on, in upstream's order and under its names.
+// The plugins have upstream's names and are in its order.
 package validate
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,11 +15,20 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// Plugins are the plugins of hop 6, in order.
-func Plugins() []kind.Plugin {
+// Plugins are the plugins of hop 6, in order. What an administrator has to say about a plugin is the text under its name.
+func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
+	limited, err := readQuota(config["ResourceQuota"])
+	if err != nil {
+		return nil, fmt.Errorf("the configuration of ResourceQuota: %w", err)
+	}
+	standards, err := readPodSecurity(config["PodSecurity"])
+	if err != nil {
+		return nil, fmt.Errorf("the configuration of PodSecurity: %w", err)
+	}
 	return []kind.Plugin{
 		{Name: "LimitRanger", Admit: limitRanger},
 		{Name: "ServiceAccount", Admit: serviceAccount},
+		{Name: "PodSecurity", Admit: podSecurity(standards)},
 		{Name: "Priority", Admit: oneDefaultPriority},
 		{Name: "PersistentVolumeClaimResize", Admit: claimResize},
 		{Name: "RuntimeClass", Admit: runtimeClass},
@@ -28,8 +38,8 @@ func Plugins() []kind.Plugin {
 		{Name: "CertificateSubjectRestriction", Admit: subject},
 		{Name: "NodeDeclaredFeatureValidator", Admit: nodeFeatures},
 		{Name: "PodResizeValidator", Admit: podResize},
-		{Name: "ResourceQuota", Admit: resourceQuota(nil)},
-	}
+		{Name: "ResourceQuota", Admit: resourceQuota(limited)},
+	}, nil
 }
 
 // newPod is the pod that a write creates, or nil.

@@ -10,7 +10,7 @@ import (
 	"proa.dev/server/admittest"
 )
 
-func TestScripts(t *testing.T) { admittest.Run(t, Plugins()) }
+func TestScripts(t *testing.T) { admittest.Run(t, Plugins) }
 
 // TestEverySecret names a secret in each of the places where a pod may.
 func TestEverySecret(t *testing.T) {
@@ -66,7 +66,10 @@ func FuzzRequest(f *testing.F) {
 // BenchmarkOthers is what the plugins cost a write that none of them is about.
 func BenchmarkOthers(b *testing.B) {
 	a := &kind.Admission{Verb: "update", Def: core.ConfigMaps(), Object: &corev1.ConfigMap{}, Old: &corev1.ConfigMap{}}
-	plugins := Plugins()
+	plugins, err := Plugins(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, p := range plugins {

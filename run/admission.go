@@ -1,0 +1,137 @@
+package run
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/server"
+	"proa.dev/server/mutate"
+	"proa.dev/server/validate"
+)
+
+// Admission is what can be said about admission plugins.
+type Admission struct {
+	// Enable and Disable are names of plugins.
+	Enable, Disable []string
+	// Plugins has the configuration of each plugin by its name.
+	Plugins map[string][]byte
+}
+
+// pluginOrder are the names of all plugins in the order in which they run. It is upstream's: what one adds the next one
+// sees, and what counts comes last.
+func pluginOrder() []string {
+	return []string{
+		"AlwaysAdmit", "NamespaceAutoProvision", "NamespaceLifecycle", "NamespaceExists", "LimitPodHardAntiAffinityTopology",
+		"LimitRanger", "ServiceAccount", "NodeRestriction", "TaintNodesByCondition", "AlwaysPullImages", "ImagePolicyWebhook",
+		"PodSecurity", "PodNodeSelector", "Priority", "DefaultTolerationSeconds", "PodTolerationRestriction", "EventRateLimit",
+		"ExtendedResourceToleration", "DefaultStorageClass", "StorageObjectInUseProtection", "PodGroupProtection",
+		"OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval",
+		"CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass",
+		"DenyServiceExternalIPs", "PodTopologyLabels", "NodeDeclaredFeatureValidator", "PodResizeValidator",
+		"MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
+		"ResourceQuota", "AlwaysDeny",
+	}
+}
+
+// absentPlugins are those of upstream that proa does not have. To switch one off is no mistake.
+func absentPlugins() []string {
+	return []string{"NamespaceAutoProvision", "ImagePolicyWebhook", "EventRateLimit"}
+}
+
+// parsePlugins checks names of plugins.
+func parsePlugins(names []string, enable bool) ([]string, error) {
+	for _, name := range names {
+		if !slices.Contains(pluginOrder(), name) {
+			return nil, fmt.Errorf("there is no admission plugin %q; there are %s", name, strings.Join(pluginOrder(), ", "))
+		}
+		if enable && slices.Contains(absentPlugins(), name) {
+			return nil, fmt.Errorf("proa does not have the admission plugin %q", name)
+		}
+	}
+	return names, nil
+}
+
+// validate finds plugins that are switched on and off, and configurations that cannot be read.
+func (a *Admission) validate() error {
+	for _, name := range a.Enable {
+		if slices.Contains(a.Disable, name) {
+			return fmt.Errorf("%s is in enable-admission-plugins and in disable-admission-plugins; say one of them", name)
+		}
+	}
+	_, _, err := a.steps()
+	return err
+}
+
+// steps are the built-in plugins of hops 4 and 6 that are on.
+func (a *Admission) steps() (mutating, checking []kind.Plugin, err error) {
+	if mutating, err = mutate.Plugins(a.Plugins); err != nil {
+		return nil, nil, err
+	}
+	if checking, err = validate.Plugins(a.Plugins); err != nil {
+		return nil, nil, err
+	}
+	return a.choose(append(mutating, server.NamespaceLifecycle())), a.choose(checking), nil
+}
+
+// choose keeps the plugins that are on, in their order.
+func (a *Admission) choose(plugins []kind.Plugin) []kind.Plugin {
+	off := func(p kind.Plugin) bool {
+		return slices.Contains(a.Disable, p.Name) || p.Off && !slices.Contains(a.Enable, p.Name)
+	}
+	on, order := slices.DeleteFunc(slices.Clone(plugins), off), pluginOrder()
+	slices.SortStableFunc(on, func(x, y kind.Plugin) int { return slices.Index(order, x.Name) - slices.Index(order, y.Name) })
+	return on
+}
+
+// readAdmissionConfig reads the file that upstream calls the admission control config: the configuration of plugins, in it
+// or in files beside it.
+func readAdmissionConfig(path string) (map[string][]byte, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var c struct {
+		metav1.TypeMeta `json:",inline"`
+		Plugins         []struct {
+			Name          string                `json:"name"`
+			Path          string                `json:"path"`
+			Configuration *runtime.RawExtension `json:"configuration"`
+		} `json:"plugins"`
+	}
+	if err := yaml.UnmarshalStrict(text, &c); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if c.APIVersion != "apiserver.config.k8s.io/v1" || c.Kind != "AdmissionConfiguration" {
+		return nil, fmt.Errorf("%s is not an AdmissionConfiguration of apiserver.config.k8s.io/v1", path)
+	}
+	out := map[string][]byte{}
+	for _, p := range c.Plugins {
+		if _, err := parsePlugins([]string{p.Name}, true); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if _, twice := out[p.Name]; twice {
+			return nil, fmt.Errorf("%s: %s is configured twice", path, p.Name)
+		}
+		switch {
+		case p.Configuration != nil:
+			out[p.Name] = p.Configuration.Raw
+		case p.Path != "":
+			beside := p.Path
+			if !filepath.IsAbs(beside) {
+				beside = filepath.Join(filepath.Dir(path), beside)
+			}
+			if out[p.Name], err = os.ReadFile(beside); err != nil {
+				return nil, fmt.Errorf("%s: the configuration of %s: %w", path, p.Name, err)
+			}
+		}
+	}
+	return out, nil
+}
