@@ -2,8 +2,12 @@ package run
 
 import (
 	"context"
+	"os"
 	"sync"
 
+	"github.com/google/uuid"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -15,6 +19,7 @@ import (
 	"proa.dev/control/protection"
 	"proa.dev/control/rootca"
 	"proa.dev/control/serviceaccount"
+	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/authz"
 )
@@ -42,15 +47,78 @@ func (s *Server) controllers() []control.Controller {
 	return all
 }
 
-// loops starts the controllers.
+// loops starts what acts on its own. Where several servers may share an etcd, one of them at a time does.
 func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.CancelCauseFunc) {
-	for _, ctl := range s.controllers() {
-		wg.Go(func() {
-			if err := control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues); err != nil && ctx.Err() == nil {
-				fail(err)
+	all := s.controllers()
+	wg.Go(func() {
+		s.lead(ctx, "kube-controller-manager", fail, func(ctx context.Context) {
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			for _, ctl := range all {
+				wg.Go(func() {
+					if err := control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues); err != nil && ctx.Err() == nil {
+						fail(err)
+					}
+				})
 			}
 		})
+	})
+}
+
+// lead calls work while this process is the one to do it, until ctx ends.
+func (s *Server) lead(ctx context.Context, part string, fail context.CancelCauseFunc, work func(context.Context)) {
+	if len(s.EtcdServers) == 0 {
+		work(ctx) // the store is this process's own
+		return
 	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	l := control.Leadership{Lease: part, Identity: host + "_" + uuid.NewString()}
+	if err := l.Run(ctx, s.log, s.front.Client(&user.DefaultInfo{Name: "system:" + part, Groups: []string{user.AllAuthenticated}}), work); err != nil && ctx.Err() == nil {
+		fail(err)
+	}
+}
+
+// roles are the roles of controllers, from what they declare. Controllers that share a name share a role.
+func roles(controllers []control.Controller) (out []*rbacv1.ClusterRole) {
+	byName := map[string]*rbacv1.ClusterRole{}
+	for _, ctl := range controllers {
+		r := byName[ctl.Name]
+		if r == nil {
+			r = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: roleName(ctl.Name)}}
+			byName[ctl.Name], out = r, append(out, r)
+		}
+		r.Rules = append(r.Rules, ctl.Role()...)
+	}
+	return append(out, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: leaderRole},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"list", "watch", "create", "update"}, APIGroups: []string{gr.Leases.Group}, Resources: []string{gr.Leases.Resource}}},
+	})
+}
+
+const leaderRole = "proa:leader"
+
+func roleName(controller string) string { return "proa:controller:" + controller }
+
+// bindings give the roles to the controllers.
+func bindings(controllers []control.Controller) (out []*rbacv1.ClusterRoleBinding) {
+	bind := func(role string, subjects ...rbacv1.Subject) {
+		out = append(out, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: subjects,
+		})
+	}
+	done := map[string]bool{}
+	for _, ctl := range controllers {
+		if !done[ctl.Name] {
+			bind(roleName(ctl.Name), rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: ctl.Name})
+		}
+		done[ctl.Name] = true
+	}
+	bind(leaderRole, rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-controller-manager"},
+		rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-scheduler"})
+	return out
 }
 
 // controller is the identity of a controller.

@@ -13,8 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
 
@@ -175,26 +173,6 @@ func described(defs []*kind.Def) []openapi.Resource {
 		out = append(out, r)
 	}
 	return out
-}
-
-// seedlings are objects of a new cluster besides namespaces, the RBAC policy and the front Service: what the
-// controllers may read follows from what they declare.
-func (s *Server) seedlings() []server.Seedling {
-	var out []server.Seedling
-	gr := func(resource string) schema.GroupResource {
-		return schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
-	}
-	for _, ctl := range s.controllers() {
-		meta := metav1.ObjectMeta{Name: "proa:controller:" + ctl.Name}
-		out = append(out,
-			server.Seedling{Resource: gr("clusterroles"), Object: &rbacv1.ClusterRole{ObjectMeta: meta, Rules: ctl.Role()}},
-			server.Seedling{Resource: gr("clusterrolebindings"), Object: &rbacv1.ClusterRoleBinding{
-				ObjectMeta: meta,
-				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
-				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: ctl.Name}},
-			}})
-	}
-	return append(out, s.registrations()...)
 }
 
 // registrations are the objects that say what the server serves and how it shares itself out.

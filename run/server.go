@@ -135,6 +135,7 @@ func (s *Server) open(ctx context.Context) error {
 	if s.policy, err = bootstrap.Default(); err != nil {
 		return err
 	}
+	s.policy.ClusterRoles, s.policy.ClusterRoleBindings = append(s.policy.ClusterRoles, roles(s.controllers())...), append(s.policy.ClusterRoleBindings, bindings(s.controllers())...)
 	s.rbac = server.NewRBACView(s.state)
 	rules := authz.NewRBAC(s.rbac)
 	chain := authz.New(authz.NewNode(server.NodeView{State: s.state}, s.policy.NodeRules()), rules)
@@ -230,7 +231,7 @@ func (s *Server) advertise() netip.AddrPort {
 
 // begin makes what every cluster begins with.
 func (s *Server) begin(ctx context.Context) error {
-	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.reachable(), Policy: s.policy, Objects: s.seedlings()}
+	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.reachable(), Policy: s.policy, Objects: s.registrations()}
 	c := s.front.Client(&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
 	if err := server.Plant(ctx, c, s.rbac, seed); err != nil {
 		return fmt.Errorf("make the objects of a new cluster: %w", err)
