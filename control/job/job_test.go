@@ -1,0 +1,355 @@
+package job
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/yaml"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the outputs of testdata/*.txt")
+
+// TestLooks runs the texts of testdata: a world of one Job and its Pods, and looks at it. "== title" begins a new world.
+//
+//	$ job               the spec, in YAML; again to change it
+//	$ look [cut=made|noted|released] [fail=create|remove|release]
+//	                    one look, which may be cut off after a write, or whose writes may fail; prints what it did, and the status
+//	$ run|ready|succeed NAME...
+//	$ fail NAME... [exit=N] [condition=TYPE]
+//	$ restart NAME N    the containers of a Pod have restarted so often
+//	$ delete NAME...    a Pod is being deleted
+//	$ gone NAME...      and now it is not there any more
+//	$ pod NAME [index=N] [failures=N] [untracked]  a Pod that somebody made
+//	$ deleting          the Job is being deleted
+//	$ forget            the loop has restarted, and knows nothing of earlier failures
+//	$ wait DURATION
+func TestLooks(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no texts", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		for _, part := range strings.SplitAfter("\n"+string(text), "\n== ") {
+			title, _, _ := strings.Cut(part, "\n")
+			if strings.TrimSpace(title) == "" {
+				out.WriteString(strings.TrimPrefix(part, "\n"))
+				continue
+			}
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+title, func(t *testing.T) {
+				out.WriteString((&world{T: t, now: epoch}).play(part))
+			})
+		}
+		if *rewrite {
+			if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+type world struct {
+	*testing.T
+	now     time.Time
+	job     *batchv1.Job
+	pods    []*corev1.Pod
+	made    int
+	backoff *backoff
+	out     strings.Builder
+}
+
+// play runs a world and returns its text with the outputs it really had.
+func (w *world) play(text string) string {
+	var out strings.Builder
+	parts := strings.SplitAfter(text, "\n$ ")
+	out.WriteString(parts[0])
+	for _, part := range parts[1:] {
+		body, end := part, ""
+		for _, e := range []string{"\n$ ", "\n== "} {
+			if b, ok := strings.CutSuffix(part, e); ok {
+				body, end = b, e
+			}
+		}
+		command, body, _ := strings.Cut(body, "\n")
+		w.out.Reset()
+		w.do(strings.Fields(command), body)
+		if got := strings.TrimRight(w.out.String(), "\n"); strings.HasPrefix(command, "look") {
+			if want := strings.TrimRight(body, "\n"); got != want && !*rewrite {
+				w.Errorf("$ %s\ngot:\n%s\nwant:\n%s", command, got, want)
+			}
+			body = got
+		}
+		out.WriteString(command)
+		if body = strings.TrimRight(body, "\n"); body != "" {
+			out.WriteString("\n" + body)
+		}
+		switch end {
+		case "\n== ":
+			out.WriteString("\n" + end)
+		case "":
+			out.WriteString("\n")
+		default:
+			out.WriteString(end)
+		}
+	}
+	return out.String()
+}
+
+func (w *world) do(words []string, body string) {
+	options := map[string]string{}
+	var names []string
+	for _, word := range words[1:] {
+		if k, v, ok := strings.Cut(word, "="); ok {
+			options[k] = v
+		} else {
+			names = append(names, word)
+		}
+	}
+	switch words[0] {
+	case "job":
+		w.setJob(body)
+	case "look":
+		w.look(options["cut"], options["fail"])
+	case "wait":
+		d, err := time.ParseDuration(names[0])
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.now = w.now.Add(d)
+	case "pod":
+		w.pods = append(w.pods, w.newPod(names, options))
+	case "gone":
+		w.pods = slices.DeleteFunc(w.pods, func(p *corev1.Pod) bool { return slices.Contains(names, p.Name) })
+	case "deleting":
+		w.job.DeletionTimestamp = new(metav1.NewTime(w.now))
+	case "forget":
+		w.backoff = nil
+	case "restart":
+		n, _ := strconv.Atoi(names[1])
+		w.pod(names[0]).Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", RestartCount: int32(n)}}
+	default:
+		for _, name := range names {
+			w.change(words[0], w.pod(name), options)
+		}
+	}
+}
+
+func (w *world) setJob(body string) {
+	if w.job == nil {
+		w.job = &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j", UID: "job"}}
+	}
+	spec := batchv1.JobSpec{
+		Parallelism: new(int32(1)), BackoffLimit: new(int32(6)),
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"job": "j"}},
+			Spec:       corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c"}}},
+		},
+	}
+	if err := yaml.UnmarshalStrict([]byte(body), &spec); err != nil {
+		w.Fatal(err)
+	}
+	w.job.Spec = spec
+}
+
+func (w *world) pod(name string) *corev1.Pod {
+	for _, p := range w.pods {
+		if p.Name == name {
+			return p
+		}
+	}
+	w.Fatalf("there is no pod %s", name)
+	return nil
+}
+
+func (w *world) newPod(names []string, options map[string]string) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: names[0], UID: types.UID(names[0]), CreationTimestamp: metav1.NewTime(w.now), Annotations: map[string]string{}},
+		Spec:       w.job.Spec.Template.Spec,
+		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	if i := options["index"]; i != "" {
+		p.Annotations[batchv1.JobCompletionIndexAnnotation] = i
+	}
+	if n := options["failures"]; n != "" {
+		p.Annotations[batchv1.JobIndexFailureCountAnnotation] = n
+	}
+	if !slices.Contains(names, "untracked") {
+		p.Finalizers = []string{batchv1.JobTrackingFinalizer}
+	}
+	return p
+}
+
+func (w *world) change(verb string, p *corev1.Pod, options map[string]string) {
+	ready := func(s corev1.ConditionStatus) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: s, LastTransitionTime: metav1.NewTime(w.now)}}
+	}
+	p.Spec.NodeName = "node"
+	exit := int32(0)
+	switch verb {
+	case "run":
+		p.Status.Phase = corev1.PodRunning
+		return
+	case "ready":
+		p.Status.Phase = corev1.PodRunning
+		ready(corev1.ConditionTrue)
+		return
+	case "delete":
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.NewTime(w.now.Add(30*time.Second))), new(int64(30))
+		return
+	case "succeed":
+		p.Status.Phase = corev1.PodSucceeded
+	case "fail":
+		p.Status.Phase, exit = corev1.PodFailed, 1
+		if n, err := strconv.Atoi(options["exit"]); err == nil {
+			exit = int32(n)
+		}
+	default:
+		w.Fatalf("no command %s", verb)
+	}
+	ready(corev1.ConditionFalse)
+	if c := options["condition"]; c != "" {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodConditionType(c), Status: corev1.ConditionTrue})
+	}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{ExitCode: exit, FinishedAt: metav1.NewTime(w.now)},
+	}}}
+}
+
+// look does what reconcile does, to the world.
+func (w *world) look(cut, fail string) {
+	l, p := decide(w.job.DeepCopy(), w.pods, w.backoff, w.now)
+	created, removed := w.act(p, fail)
+	if cut == "made" {
+		return
+	}
+	release := l.note(created, removed)
+	w.job.Status = *l.job.Status.DeepCopy()
+	w.backoff = new(l.backoff)
+	w.tell(l.fresh)
+	if cut == "noted" {
+		w.status()
+		return
+	}
+	released := sets.New[types.UID]()
+	if fail != "release" {
+		for _, p := range release {
+			w.print("release %s", p.Name)
+			w.untrack(w.pod(p.Name))
+			released.Insert(p.UID)
+		}
+	}
+	if cut == "released" {
+		w.status()
+		return
+	}
+	stored := w.job.DeepCopy()
+	news := l.count(stored, released, fail != "release")
+	w.job.Status = stored.Status
+	w.tell(news)
+	if p.again > 0 {
+		w.print("again %s", p.again)
+	}
+	w.status()
+}
+
+func (w *world) act(p plan, fail string) (created int, removed []*corev1.Pod) {
+	for _, n := range p.create {
+		w.made++
+		n.Name, n.UID = fmt.Sprintf("p%d", w.made), types.UID(fmt.Sprintf("p%d", w.made))
+		n.CreationTimestamp, n.Status.Phase = metav1.NewTime(w.now), corev1.PodPending
+		if fail == "create" {
+			w.print("cannot create %s", n.Name)
+			continue
+		}
+		text := "create " + n.Name
+		if a := n.Annotations; a[batchv1.JobCompletionIndexAnnotation] != "" {
+			text += fmt.Sprintf(" as %s, host %s, label %s, env %s", n.GenerateName, n.Spec.Hostname, n.Labels[batchv1.JobCompletionIndexAnnotation], n.Spec.Containers[0].Env[0].Name)
+			if f, ok := a[batchv1.JobIndexFailureCountAnnotation]; ok {
+				text += ", failures " + f + strings.TrimSuffix(" ignored "+a[batchv1.JobIndexIgnoredFailureCountAnnotation], " ignored ")
+			}
+		}
+		w.print("%s", text)
+		w.pods = append(w.pods, n)
+		created++
+	}
+	for _, p := range p.remove {
+		if fail == "remove" {
+			w.print("cannot remove %s", p.Name)
+			continue
+		}
+		have := w.pod(p.Name)
+		removed = append(removed, p.DeepCopy())
+		w.print("remove %s", p.Name)
+		i := slices.Index(w.pods, have)
+		w.pods[i] = have.DeepCopy()
+		w.pods[i].DeletionTimestamp = new(metav1.NewTime(w.now))
+	}
+	if !p.tracked {
+		for _, r := range removed {
+			w.print("untracked %s", r.Name)
+			w.untrack(w.pod(r.Name))
+		}
+	}
+	return created, removed
+}
+
+// untrack takes the finalizer; a Pod that is being deleted and runs nowhere is gone then.
+func (w *world) untrack(p *corev1.Pod) {
+	i := slices.Index(w.pods, p)
+	w.pods[i] = untracked(p)
+	if p.DeletionTimestamp != nil && p.Spec.NodeName == "" {
+		w.pods = slices.Delete(w.pods, i, i+1)
+	}
+}
+
+func (w *world) tell(news []event) {
+	for _, e := range news {
+		w.print("event %s %s: %s", e.kind, e.reason, e.message)
+	}
+}
+
+func (w *world) print(format string, args ...any) { fmt.Fprintf(&w.out, format+"\n", args...) }
+
+func (w *world) status() {
+	s := &w.job.Status
+	text := fmt.Sprintf("active %d ready %d terminating %d succeeded %d failed %d", s.Active, *s.Ready, *s.Terminating, s.Succeeded, s.Failed)
+	if u := s.UncountedTerminatedPods; len(u.Succeeded)+len(u.Failed) > 0 {
+		text += fmt.Sprintf(", uncounted %v %v", u.Succeeded, u.Failed)
+	}
+	if s.CompletedIndexes != "" {
+		text += ", completed " + s.CompletedIndexes
+	}
+	if s.FailedIndexes != nil {
+		text += fmt.Sprintf(", lost %q", *s.FailedIndexes)
+	}
+	for what, at := range map[string]*metav1.Time{", started ": s.StartTime} {
+		if at != nil {
+			text += what + at.Sub(epoch).String()
+		}
+	}
+	if s.CompletionTime != nil {
+		text += ", completed at " + s.CompletionTime.Sub(epoch).String()
+	}
+	w.print("= %s", text)
+	for _, c := range s.Conditions {
+		w.print("= %s %s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+	}
+}
