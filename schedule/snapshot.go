@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"iter"
-	"maps"
 	"math/bits"
 	"slices"
 
@@ -141,20 +140,6 @@ func (s *Snapshot) derive(node string, change func(*NodeInfo)) *Snapshot {
 	out.affine = s.affine.with(slot, len(n.WithAffinity) > 0)
 	out.anti = s.anti.with(slot, len(n.WithAntiAffinity) > 0)
 	return &out
-}
-
-// withoutNominated is the snapshot in which a pod waits for no room.
-func (s *Snapshot) withoutNominated(uid types.UID) *Snapshot {
-	for slot, pods := range s.nominated {
-		if !slices.ContainsFunc(pods, func(p *PodInfo) bool { return p.Pod.UID == uid }) {
-			continue
-		}
-		out := *s
-		out.nominated = maps.Clone(s.nominated)
-		out.nominated[slot] = slices.DeleteFunc(slices.Clone(pods), func(p *PodInfo) bool { return p.Pod.UID == uid })
-		return &out
-	}
-	return s
 }
 
 // bitmap is a set of slots.

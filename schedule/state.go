@@ -185,6 +185,45 @@ func (s *State) Home(uid types.UID) (string, bool) {
 	return "", true
 }
 
+// hasNode says that a node is known.
+func (s *State) hasNode(name string) bool {
+	_, known := s.cur.slots[name]
+	return known
+}
+
+// pods are all that are counted.
+func (s *State) pods() []*PodInfo {
+	var out []*PodInfo
+	for _, c := range s.cur.chunks {
+		for _, n := range c {
+			if n != nil {
+				out = append(out, n.Pods...)
+			}
+		}
+	}
+	return out
+}
+
+// refreshNode takes over a newer state of a node in which nothing that matters has changed. What is known about it stays
+// true, so its generation stays the same.
+func (s *State) refreshNode(node *corev1.Node) {
+	slot, known := s.cur.slots[node.Name]
+	if !known {
+		return
+	}
+	generation := s.cur.at(slot).Generation
+	n := s.change(slot)
+	n.Generation, n.Node = generation, node
+}
+
+// matters says that plugins can see a difference between two states of a node.
+func matters(was, is *corev1.Node) bool {
+	return nodeChange(was, is) != 0 || was.Spec.Unschedulable != is.Spec.Unschedulable ||
+		!slices.EqualFunc(was.Status.Images, is.Status.Images, func(a, b corev1.ContainerImage) bool {
+			return a.SizeBytes == b.SizeBytes && slices.Equal(a.Names, b.Names)
+		})
+}
+
 // Nominate says which pods wait for room on a node.
 func (s *State) Nominate(node string, pods []*PodInfo) {
 	slot, known := s.cur.slots[node]
@@ -203,13 +242,14 @@ func (s *State) Nominate(node string, pods []*PodInfo) {
 	s.cur.nominated[slot] = pods
 }
 
-// since are the changes after the one with this number; it returns false when some are forgotten.
-func (s *State) since(seq uint64) ([]change, bool) {
-	n := s.cur.seq - seq
-	if n > uint64(len(s.changes)) {
+// between are the changes after the one with the number from, up to that with the number to; it returns false when some are
+// forgotten. They may be read without the lock under which the state is used.
+func (s *State) between(from, to uint64) ([]change, bool) {
+	first := s.cur.seq - uint64(len(s.changes)) // the number before the first that is kept
+	if from < first {
 		return nil, false
 	}
-	return s.changes[uint64(len(s.changes))-n:], true
+	return s.changes[from-first : to-first], true
 }
 
 func (s *State) record(n *NodeInfo, p *PodInfo, by int) {

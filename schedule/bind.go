@@ -1,0 +1,85 @@
+package schedule
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/gr"
+)
+
+// bind takes a pod through the steps that may have to wait, and writes its node.
+func (s *scheduler) bind(ctx context.Context, t *try, waits []waiting) {
+	for _, w := range waits {
+		if v := wait(ctx, w); v != nil {
+			s.turnBack(ctx, t, w.plugin, v)
+			return
+		}
+	}
+	if len(waits) > 0 {
+		s.drop(t.Entry)
+	}
+	if err := s.prepareNode(ctx, t); err != nil {
+		s.unbound(ctx, t, err)
+		return
+	}
+	pod, node := t.info.Pod, t.decision.Node
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+	}
+	if _, err := s.writer.Act(ctx, gr.Pods, pod.Namespace, pod.Name, "binding", binding); err != nil {
+		s.unbound(ctx, t, fmt.Errorf("running Bind plugin %q: %w", "DefaultBinder", err))
+		return
+	}
+	s.events.say(pod, t.profile.Name, corev1.EventTypeNormal, "Scheduled", "Binding",
+		"Successfully assigned "+pod.Namespace+"/"+pod.Name+" to "+node)
+	s.metrics.scheduled(t, time.Now())
+	for i := range t.decision.parts {
+		if p := &t.decision.parts[i]; p.PostBind != nil {
+			p.PostBind(node)
+		}
+	}
+}
+
+// wait waits until a plugin lets a pod go on.
+func wait(ctx context.Context, w waiting) *Verdict {
+	timer := time.NewTimer(w.For)
+	defer timer.Stop()
+	select {
+	case v := <-w.Wait:
+		return v
+	case <-timer.C:
+		return No("timeout waiting for permit plugin " + w.plugin)
+	case <-ctx.Done():
+		return Failed(ctx.Err())
+	}
+}
+
+// prepareNode does what plugins want done before the pod is bound.
+func (s *scheduler) prepareNode(ctx context.Context, t *try) error {
+	for i := range t.decision.parts {
+		p := &t.decision.parts[i]
+		if p.PreBind == nil {
+			continue
+		}
+		if err := p.PreBind(ctx, t.decision.Node); err != nil {
+			return fmt.Errorf("running PreBind plugin %q: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+// unbound puts a pod back into the queue whose binding failed.
+func (s *scheduler) unbound(ctx context.Context, t *try, err error) {
+	s.forget(t, false)
+	if ctx.Err() != nil {
+		return
+	}
+	t.decision = &Decision{Seed: t.decision.Seed, Total: t.decision.Total, Err: err}
+	t.clear = true
+	s.fail(ctx, t, t.Entry)
+}

@@ -1,0 +1,163 @@
+package schedule
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/client"
+	"proa.dev/kinds/gr"
+)
+
+// events tells people about pods, in the form in which schedulers do it: with the time, an action and who reports, and with
+// a series instead of a count when the same happens again. Nobody waits for it; what is too much is dropped.
+type events struct {
+	writer   client.Writer
+	log      *slog.Logger
+	instance string
+	queue    chan *corev1.Event
+
+	mu     sync.Mutex // guards series
+	series map[seriesKey]*series
+}
+
+type seriesKey struct {
+	uid                        types.UID
+	reason, action, controller string
+}
+
+// series is an Event that may happen again. It is over when it has not for a while.
+type series struct {
+	stored *corev1.Event // as last written; nil while the first is on its way
+	count  int32
+	last   time.Time
+	wrote  time.Time
+}
+
+const (
+	eventWriters = 4
+	eventQueue   = 4096
+	// A series ends after this long without a repetition, and is written no more often than every refresh.
+	seriesEnds    = 6 * time.Minute
+	seriesRefresh = 30 * time.Minute
+	mostSeries    = 16384
+)
+
+func newEvents(w client.Writer, log *slog.Logger) *events {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return &events{writer: w, log: log, instance: host, queue: make(chan *corev1.Event, eventQueue), series: map[seriesKey]*series{}}
+}
+
+// say reports that something happened to a pod.
+func (e *events) say(pod *corev1.Pod, controller, eventType, reason, action, note string) {
+	now := time.Now()
+	namespace := pod.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	ev := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", pod.Name, now.UnixNano())},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		},
+		EventTime: metav1.NewMicroTime(now), Type: eventType, Reason: reason, Action: action, Message: note,
+		ReportingController: controller, ReportingInstance: controller + "-" + e.instance,
+	}
+	select {
+	case e.queue <- ev:
+	default:
+		e.log.Debug("too many Events wait; one is dropped", "reason", reason)
+	}
+}
+
+// run writes Events until ctx ends.
+func (e *events) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range eventWriters {
+		wg.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case ev := <-e.queue:
+					if err := e.write(ctx, ev); err != nil && ctx.Err() == nil {
+						e.log.DebugContext(ctx, "an Event could not be written", "reason", ev.Reason, "err", err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// write stores an Event, or counts it in the series it belongs to. A pod is scheduled once, so that is no series.
+func (e *events) write(ctx context.Context, ev *corev1.Event) error {
+	if ev.Type == corev1.EventTypeNormal {
+		_, err := e.writer.Create(ctx, gr.Events, ev)
+		return err
+	}
+	s, again := e.repeated(ev)
+	if again == nil && s == nil {
+		return nil
+	}
+	if again != nil {
+		o, err := e.writer.Update(ctx, gr.Events, again, "")
+		if err == nil {
+			e.keep(s, o.(*corev1.Event))
+			return nil
+		}
+		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	o, err := e.writer.Create(ctx, gr.Events, ev)
+	if err != nil {
+		return err
+	}
+	e.keep(s, o.(*corev1.Event))
+	return nil
+}
+
+func (e *events) keep(s *series, stored *corev1.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.stored, s.wrote = stored, time.Now()
+}
+
+// repeated counts an Event. It returns its series, with what to update of it if the Event is a repetition, or neither if
+// nothing is to be written now.
+func (e *events) repeated(ev *corev1.Event) (*series, *corev1.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	key := seriesKey{ev.InvolvedObject.UID, ev.Reason, ev.Action, ev.ReportingController}
+	s := e.series[key]
+	if s == nil || now.Sub(s.last) > seriesEnds {
+		if len(e.series) >= mostSeries {
+			clear(e.series)
+		}
+		s = &series{count: 1, last: now}
+		e.series[key] = s
+		return s, nil
+	}
+	s.count++
+	s.last = now
+	if s.stored == nil || s.count > 2 && now.Sub(s.wrote) < seriesRefresh {
+		return nil, nil
+	}
+	next := s.stored.DeepCopy()
+	next.Series = &corev1.EventSeries{Count: s.count, LastObservedTime: metav1.NewMicroTime(now)}
+	s.wrote = now
+	return s, next
+}

@@ -1,0 +1,91 @@
+package schedule
+
+// kept are the pods that were worked out lately, by shape, for pods equal to them.
+type kept struct {
+	profiles map[string]map[string]*compiled // by profile, then shape
+	count    int
+}
+
+// changes gives the pods that came and went between two numbers, or false if they are forgotten.
+type changes func(from, to uint64) ([]change, bool)
+
+// mostKept bounds the memory: each knows something about every node.
+const mostKept = 64
+
+func newKept() *kept { return &kept{profiles: map[string]map[string]*compiled{}} }
+
+// decide is Decide, with what is known from equal pods before. changed gives the pods that came and went since then.
+func (k *kept) decide(s *Snapshot, t *try, seed Seed, changed changes) Decision {
+	profile := t.profile
+	shape := t.shape(t.info)
+	if shape == "" {
+		return Decide(s, t.info, profile, seed)
+	}
+	c := k.profiles[profile.Name][shape]
+	if c != nil && !c.catchUp(s, changed) {
+		delete(k.profiles[profile.Name], shape)
+		k.count--
+		c = nil
+	}
+	if c == nil {
+		c = compile(s, t.info, profile)
+		if c.lasting && c.reject == nil {
+			k.keep(profile.Name, shape, c)
+		}
+	}
+	return c.decide(s, t.info, seed, false)
+}
+
+func (k *kept) keep(profile, shape string, c *compiled) {
+	if k.count >= mostKept {
+		clear(k.profiles)
+		k.count = 0
+	}
+	if k.profiles[profile] == nil {
+		k.profiles[profile] = map[string]*compiled{}
+	}
+	k.profiles[profile][shape] = c
+	k.count++
+}
+
+// catchUp brings closures that count pods up to a snapshot. It returns false when they have to be made anew.
+func (c *compiled) catchUp(s *Snapshot, changed changes) bool {
+	if c.layout != s.Layout {
+		return false
+	}
+	if c.seq == s.seq {
+		return true
+	}
+	seq := c.seq
+	c.seq = s.seq
+	told := false
+	for i := range c.parts {
+		told = told || c.parts[i].Reuse == WhileTold
+	}
+	if !told {
+		return true
+	}
+	list, ok := changed(seq, s.seq)
+	if !ok {
+		return false
+	}
+	for _, ch := range list {
+		if ch.node.Node == nil { // its pods count when it comes back, which changes the layout
+			continue
+		}
+		for i := range c.parts {
+			if p := &c.parts[i]; p.Reuse == WhileTold && !p.Update(ch.node, ch.pod, ch.by) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// shape is that of the pod, worked out once.
+func (e *Entry) shape(p *PodInfo) string {
+	if e.shaped != p {
+		e.shaped, e.shapeText = p, Shape(p.Pod)
+	}
+	return e.shapeText
+}

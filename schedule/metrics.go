@@ -1,0 +1,103 @@
+package schedule
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Metrics are the numbers of a scheduler, under the names upstream gives them.
+type Metrics struct {
+	attempts   *prometheus.CounterVec   // by result and profile
+	durations  *prometheus.HistogramVec // by result and profile
+	algorithm  prometheus.Histogram
+	sli        *prometheus.HistogramVec // by attempts
+	tries      prometheus.Histogram
+	flushed    prometheus.Counter
+	Victims    prometheus.Histogram // of a preemption
+	Preemption prometheus.Counter   // attempts
+
+	pendingPods *prometheus.Desc
+	pending     func() map[string]int
+}
+
+// NewMetrics returns numbers for one scheduler.
+func NewMetrics() *Metrics {
+	name := func(n string) string { return prometheus.BuildFQName("scheduler", "", n) }
+	histogram := func(n, help string, start float64, count int) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: name(n), Help: help, Buckets: prometheus.ExponentialBuckets(start, 2, count)}
+	}
+	return &Metrics{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: name("schedule_attempts_total"),
+			Help: "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.",
+		}, []string{"result", "profile"}),
+		durations: prometheus.NewHistogramVec(histogram("scheduling_attempt_duration_seconds",
+			"Scheduling attempt latency in seconds (scheduling algorithm + binding)", 0.001, 15), []string{"result", "profile"}),
+		algorithm: prometheus.NewHistogram(histogram("scheduling_algorithm_duration_seconds", "Scheduling algorithm latency in seconds", 0.001, 15)),
+		sli: prometheus.NewHistogramVec(histogram("pod_scheduling_sli_duration_seconds",
+			"E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.", 0.01, 20), []string{"attempts"}),
+		tries: prometheus.NewHistogram(histogram("pod_scheduling_attempts", "Number of attempts to successfully schedule a pod.", 1, 5)),
+		flushed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: name("pod_scheduled_after_flush_total"),
+			Help: "Number of pods that were successfully scheduled after being flushed from unschedulablePods due to timeout.",
+		}),
+		Victims:    prometheus.NewHistogram(histogram("preemption_victims", "Number of selected preemption victims", 1, 7)),
+		Preemption: prometheus.NewCounter(prometheus.CounterOpts{Name: name("preemption_attempts_total"), Help: "Total preemption attempts in the cluster till now"}),
+		pendingPods: prometheus.NewDesc(name("pending_pods"),
+			"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.",
+			[]string{"queue"}, nil),
+	}
+}
+
+func (m *Metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.attempts, m.durations, m.algorithm, m.sli, m.tries, m.flushed, m.Victims, m.Preemption}
+}
+
+// Describe is for the registry.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(to)
+	}
+	to <- m.pendingPods
+}
+
+// Collect is for the registry.
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(to)
+	}
+	if m.pending == nil {
+		return
+	}
+	for queue, n := range m.pending() {
+		to <- prometheus.MustNewConstMetric(m.pendingPods, prometheus.GaugeValue, float64(n), queue)
+	}
+}
+
+// scheduled counts a pod that has its node.
+func (m *Metrics) scheduled(t *try, now time.Time) {
+	m.attempts.WithLabelValues("scheduled", t.profile.Name).Inc()
+	m.durations.WithLabelValues("scheduled", t.profile.Name).Observe(now.Sub(t.start).Seconds())
+	m.tries.Observe(float64(t.Attempts))
+	label := "15+"
+	if t.Attempts < 15 {
+		label = strconv.Itoa(t.Attempts)
+	}
+	m.sli.WithLabelValues(label).Observe(now.Sub(t.First).Seconds())
+	if t.Flushed {
+		m.flushed.Inc()
+	}
+}
+
+// failed counts an attempt that came to nothing.
+func (m *Metrics) failed(t *try, reason string, now time.Time) {
+	result := "unschedulable"
+	if reason == corev1.PodReasonSchedulerError {
+		result = "error"
+	}
+	m.attempts.WithLabelValues(result, t.profile.Name).Inc()
+	m.durations.WithLabelValues(result, t.profile.Name).Observe(now.Sub(t.start).Seconds())
+}
