@@ -35,6 +35,7 @@ func newCluster(kubeconfig string) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.WarningHandler = rest.NoWarnings{}
 	config.ContentType, config.AcceptContentTypes = protobuf, protobuf
 	raw, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -31,7 +31,7 @@ func idleWhole(ctx context.Context, t *trial) error {
 
 // idleNodes is its price when nodes renew their Leases from outside.
 func idleNodes(ctx context.Context, t *trial) error {
-	if err := t.nodes(ctx, t.set.nodes, 3, t.set.parallel); err != nil {
+	if err := t.nodes(ctx, fleet{n: t.set.nodes, zones: 3}, t.set.parallel); err != nil {
 		return err
 	}
 	return atRest(ctx, t, fmt.Sprintf("%d nodes, idle", t.set.nodes))
@@ -128,7 +128,7 @@ func deployment(namespace, name string, replicas int) *appsv1.Deployment {
 // nodes whose kubelets this tool plays.
 func rollout(ctx context.Context, t *trial) error {
 	const nodes = 100
-	if err := t.nodes(ctx, nodes, 3, t.set.parallel); err != nil {
+	if err := t.nodes(ctx, fleet{n: nodes, zones: 3}, t.set.parallel); err != nil {
 		return err
 	}
 	ns, err := t.newNamespace(ctx, "rollout")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -18,6 +19,9 @@ import (
 const leaseSeconds = 40
 
 func nodeName(i int) string { return fmt.Sprintf("bench-node-%05d", i) }
+
+// holdTaint keeps Pods away from nodes until they are released.
+const holdTaint = "proa.dev/bench-hold"
 
 // node is a node as a kubelet would have registered it, in one of some zones.
 func node(i, zones int) *corev1.Node {
@@ -58,14 +62,24 @@ func renewal(n int) time.Duration {
 	return 30 * time.Second
 }
 
-// nodes creates n nodes with their Leases, renews those until the context
-// ends, and waits until Pods can be scheduled to all nodes.
-func (c *cluster) nodes(ctx context.Context, n, zones, parallel int) error {
+// fleet is a number of nodes to make.
+type fleet struct {
+	n, zones int
+	held     bool // tainted until they are released
+}
+
+// nodes creates nodes with their Leases, renews those until the context ends,
+// and waits until Pods can be scheduled to all nodes.
+func (c *cluster) nodes(ctx context.Context, f fleet, parallel int) error {
+	n := f.n
 	leases := make([]*coordinationv1.Lease, n)
 	all := place{door: c.core, resource: "nodes"}
 	held := place{door: c.coordination, namespace: corev1.NamespaceNodeLease, resource: "leases"}
 	_, _, err := workers(parallel, time.Hour, n, func(i int) error {
-		object := node(i, zones)
+		object := node(i, f.zones)
+		if f.held {
+			object.Spec.Taints = []corev1.Taint{{Key: holdTaint, Effect: corev1.TaintEffectNoSchedule}}
+		}
 		if err := all.create(ctx, object); err != nil {
 			return fmt.Errorf("create node: %w", err)
 		}
@@ -111,6 +125,15 @@ func renew(ctx context.Context, held place, leases []*coordinationv1.Lease, peri
 	}
 }
 
+// release takes the taints off nodes that are held.
+func (c *cluster) release(ctx context.Context, n, parallel int) error {
+	_, _, err := workers(parallel, time.Hour, n, func(i int) error {
+		patch := []byte(`{"spec":{"taints":null}}`)
+		return place{door: c.core, resource: "nodes"}.patch(ctx, nodeName(i), patch, &corev1.Node{})
+	})
+	return err
+}
+
 // waitUntainted waits until no node carries the taint it was born with.
 func (c *cluster) waitUntainted(ctx context.Context, n int) error {
 	left := n
@@ -121,7 +144,7 @@ func (c *cluster) waitUntainted(ctx context.Context, n int) error {
 		}
 		clean := 0
 		for _, x := range list.Items {
-			if len(x.Spec.Taints) == 0 {
+			if !slices.ContainsFunc(x.Spec.Taints, func(t corev1.Taint) bool { return t.Key != holdTaint }) {
 				clean++
 			}
 		}

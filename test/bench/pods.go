@@ -120,6 +120,42 @@ func (c *cluster) createPods(ctx context.Context, namespace string, n, parallel 
 	return nil
 }
 
+// waitUnschedulable waits until the scheduler has said of n Pods that no node
+// takes them, and for as long as it may let them rest before another try.
+func (c *cluster) waitUnschedulable(ctx context.Context, namespace string, n int, limit time.Duration) error {
+	const backoff = 10 * time.Second
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	told := make(chan string, 1<<16)
+	err := place{door: c.core, namespace: namespace, resource: "pods"}.follow(ctx, func(s seen) {
+		pod, ok := s.object.(*corev1.Pod)
+		if !ok {
+			return
+		}
+		for _, x := range pod.Status.Conditions {
+			if x.Type == corev1.PodScheduled && x.Reason == corev1.PodReasonUnschedulable {
+				told <- pod.Name
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	timeout := time.After(limit)
+	for len(names) < n {
+		select {
+		case name := <-told:
+			names[name] = true
+		case <-timeout:
+			return fmt.Errorf("only %d of %d Pods were found unschedulable within %s", len(names), n, limit)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return sleep(ctx, backoff)
+}
+
 // runningStatus is what a kubelet reports of a Pod that runs. It is patched in,
 // as kubelets do.
 func runningStatus(i int) []byte {

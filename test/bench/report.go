@@ -48,6 +48,13 @@ func (r *result) prepend(name, unit string, value float64, b better) {
 	r.Rows = slices.Insert(r.Rows, 0, row{name, unit, value, b})
 }
 
+// failed remembers that a measurement failed, and tells it at once.
+func (r *result) failed(name string, err error) {
+	progress("%s: %s: %v", r.Name, name, err)
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	r.Failed = append(r.Failed, name+": "+line)
+}
+
 func (r *result) find(name string) (row, bool) {
 	i := slices.IndexFunc(r.Rows, func(x row) bool { return x.Name == name })
 	if i < 0 {
@@ -268,6 +275,8 @@ func notes(f flags) map[string]string {
   and with client limits (2000 requests a second) that are never reached. Each workload has a system of its own.
 - Binds are counted by a watch, from the start of the first creation (32 at a time) to the last bind, so that the rate is
   that of the whole way, not of the scheduler alone. Processor time is that of all processes of the system in that time.
+- Pods that wait were all created, and found unschedulable, while every node had a taint; the clock runs from the removal of
+  the first taint to the last bind.
 - Nodes are objects whose Leases this tool renews: every 10 s, and for more than 1,000 nodes every 30 s.
 - The named workloads have the shapes of those in upstream's scheduler_perf, with fewer Pods, and over the real API.
 `,

@@ -14,12 +14,15 @@ import (
 // Pods already. Its Pods are in one namespace, those that were there before in
 // another.
 type workload struct {
-	name              string
-	nodes, zones      int
-	before, pods      int
-	formBefore, form  func(spaces []string) *corev1.Pod
-	classes           bool // needs the PriorityClass
-	sequential, large bool
+	name             string
+	nodes, zones     int
+	before, pods     int
+	formBefore, form func(spaces []string) *corev1.Pod
+	shape            bool // the shape of one in scheduler_perf
+	classes          bool // needs the PriorityClass
+	sequential       bool // one Pod after the other
+	waiting          bool // all Pods are there before a node takes any
+	large            bool // also measures memory; not for upstream
 }
 
 // workloads are those of our own questions and some with the shapes of
@@ -32,14 +35,16 @@ func workloads() []workload {
 	}
 	return []workload{
 		{name: "100 nodes", nodes: 100, zones: 3, before: 100, pods: 3000, formBefore: plain, form: plain},
+		{name: "100 nodes, Pods that wait", nodes: 100, zones: 3, pods: 3000, form: plain, waiting: true},
 		{name: "1000 nodes", nodes: 1000, zones: 3, before: 100, pods: 5000, formBefore: plain, form: plain},
+		{name: "1000 nodes, Pods that wait", nodes: 1000, zones: 3, pods: 3000, form: plain, waiting: true},
 		{name: "one by one", nodes: 1000, zones: 3, before: 100, pods: 500, formBefore: plain, form: plain, sequential: true},
-		{name: "SchedulingBasic", nodes: 5000, zones: 3, before: 1000, pods: 3000, formBefore: like("100m"), form: like("100m")},
-		{name: "SchedulingPodAntiAffinity", nodes: 5000, zones: 3, before: 1000, pods: 1000, formBefore: antiAffine, form: antiAffine},
-		{name: "SchedulingPodAffinity", nodes: 5000, zones: 1, before: 3000, pods: 1000, formBefore: affine, form: affine},
-		{name: "TopologySpreading", nodes: 5000, zones: 3, before: 3000, pods: 2000, formBefore: like("100m"), form: spread(corev1.DoNotSchedule)},
-		{name: "PreferredTopologySpreading", nodes: 5000, zones: 3, before: 3000, pods: 2000, formBefore: like("100m"), form: spread(corev1.ScheduleAnyway)},
-		{name: "PreemptionBasic", nodes: 500, zones: 3, before: 2000, pods: 500, formBefore: like("900m"), form: important, classes: true},
+		{name: "SchedulingBasic", shape: true, nodes: 5000, zones: 3, before: 1000, pods: 3000, formBefore: like("100m"), form: like("100m")},
+		{name: "SchedulingPodAntiAffinity", shape: true, nodes: 5000, zones: 3, before: 1000, pods: 1000, formBefore: antiAffine, form: antiAffine},
+		{name: "SchedulingPodAffinity", shape: true, nodes: 5000, zones: 1, before: 3000, pods: 1000, formBefore: affine, form: affine},
+		{name: "TopologySpreading", shape: true, nodes: 5000, zones: 3, before: 3000, pods: 2000, formBefore: like("100m"), form: spread(corev1.DoNotSchedule)},
+		{name: "PreferredTopologySpreading", shape: true, nodes: 5000, zones: 3, before: 3000, pods: 2000, formBefore: like("100m"), form: spread(corev1.ScheduleAnyway)},
+		{name: "PreemptionBasic", shape: true, nodes: 500, zones: 3, before: 2000, pods: 500, formBefore: like("900m"), form: important, classes: true},
 		{name: "30000 Pods", nodes: 5000, zones: 3, before: 1000, pods: 29000, formBefore: plain, form: plain, large: true},
 	}
 }
@@ -47,7 +52,10 @@ func workloads() []workload {
 func scheduleSteps(set settings) []step {
 	var out []step
 	for _, w := range workloads() {
-		w.nodes, w.before, w.pods = set.scaled(w.nodes), set.scaled(w.before), set.scaled(w.pods)
+		w.nodes, w.pods = set.scaled(w.nodes), set.scaled(w.pods)
+		if w.before > 0 {
+			w.before = set.scaled(w.before)
+		}
 		out = append(out, step{name: w.name, ours: w.large, run: w.run})
 	}
 	return out
@@ -55,10 +63,14 @@ func scheduleSteps(set settings) []step {
 
 // title is how the rows of a workload begin.
 func (w workload) title() string {
-	if w.name == fmt.Sprintf("%d nodes", w.nodes) || w.large || w.sequential {
-		return fmt.Sprintf("%d nodes, %d Pods", w.nodes, w.before+w.pods)
+	switch {
+	case w.shape:
+		return fmt.Sprintf("%s, %d nodes, %d Pods after %d", w.name, w.nodes, w.pods, w.before)
+	case w.waiting:
+		return fmt.Sprintf("%d nodes, %d Pods that wait", w.nodes, w.pods)
+	default:
+		return fmt.Sprintf("%d nodes, %d Pods", w.nodes, w.pods)
 	}
-	return fmt.Sprintf("%s, %d nodes, %d Pods after %d", w.name, w.nodes, w.pods, w.before)
 }
 
 func (w workload) run(ctx context.Context, t *trial) error {
@@ -66,7 +78,7 @@ func (w workload) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	if err := t.nodes(ctx, w.nodes, w.zones, t.set.parallel); err != nil {
+	if err := t.nodes(ctx, fleet{w.nodes, w.zones, w.waiting}, t.set.parallel); err != nil {
 		return err
 	}
 	if w.classes {
@@ -87,6 +99,9 @@ func (w workload) run(ctx context.Context, t *trial) error {
 		if empty, err = t.share(ctx, empty, w.nodes, fmt.Sprintf("%d nodes", w.nodes), "node"); err != nil {
 			return err
 		}
+	}
+	if w.waiting {
+		return w.wait(ctx, t, spaces)
 	}
 	if err := w.fill(ctx, t, spaces); err != nil {
 		return fmt.Errorf("Pods of before: %w", err)
@@ -138,6 +153,39 @@ func (w workload) many(ctx context.Context, t *trial, spaces []string) error {
 		return err
 	}
 	progress("%s: created in %s, bound in %s", w.title(), created.Round(time.Millisecond), last.Sub(start).Round(time.Millisecond))
+	t.r.add(w.title()+", binds", "/s", float64(w.pods)/last.Sub(start).Seconds(), higher)
+	return t.cost(before, w.pods, w.title()+", processor time a Pod")
+}
+
+// wait measures binds a second of Pods that are all there and found no node,
+// from the moment that the nodes are released. It is closer to the scheduler
+// alone: nobody creates anything meanwhile.
+func (w workload) wait(ctx context.Context, t *trial, spaces []string) error {
+	form := func() *corev1.Pod { return w.form(spaces) }
+	if err := t.createPods(ctx, spaces[1], w.pods, t.set.parallel, form); err != nil {
+		return err
+	}
+	if err := t.waitUnschedulable(ctx, spaces[1], w.pods, t.set.limit); err != nil {
+		return err
+	}
+	seen, err := t.watchBound(ctx, spaces[1])
+	if err != nil {
+		return err
+	}
+	before, err := t.cpu()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := t.release(ctx, w.nodes, t.set.parallel); err != nil {
+		return err
+	}
+	released := time.Since(start)
+	last, err := seen.wait(ctx, w.pods, t.set.limit)
+	if err != nil {
+		return err
+	}
+	progress("%s: released in %s, bound in %s", w.title(), released.Round(time.Millisecond), last.Sub(start).Round(time.Millisecond))
 	t.r.add(w.title()+", binds", "/s", float64(w.pods)/last.Sub(start).Seconds(), higher)
 	return t.cost(before, w.pods, w.title()+", processor time a Pod")
 }

@@ -113,8 +113,7 @@ func (t *subject) steps(ctx context.Context, r *result, set settings, all []step
 		progress("%s: %s", t.name, s.name)
 		start := time.Now()
 		if err := t.step(ctx, r, set, s); err != nil {
-			progress("%s: %s: %v", t.name, s.name, err)
-			r.Failed = append(r.Failed, s.name+": "+firstLine(err))
+			r.failed(s.name, err)
 		}
 		progress("%s: %s took %s", t.name, s.name, time.Since(start).Round(100*time.Millisecond))
 		if ctx.Err() != nil {
@@ -150,7 +149,3 @@ func (t *subject) step(ctx context.Context, r *result, set settings, s step) err
 	return err
 }
 
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
-}

@@ -57,10 +57,10 @@ func wakeSlices(ctx context.Context, t *trial) error {
 func (t *trial) measureWakes(ctx context.Context, all []wake) error {
 	for _, w := range all {
 		if err := t.measureWake(ctx, w); err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
+			t.r.failed(w.name, err)
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 func (t *trial) measureWake(ctx context.Context, w wake) error {
