@@ -148,4 +148,3 @@ func (t *subject) step(ctx context.Context, r *result, set settings, s step) err
 	}
 	return err
 }
-
