@@ -74,6 +74,16 @@ func (s *State) Close() {
 // Def finds the stored version of a resource.
 func (s *State) Def(gr schema.GroupResource) *kind.Def { return s.defs.Load().stored[gr] }
 
+// kind finds the resource of a kind.
+func (s *State) kind(gvk schema.GroupVersionKind) *kind.Def {
+	for _, d := range s.defs.Load().all {
+		if d.GroupVersionKind == gvk {
+			return d
+		}
+	}
+	return nil
+}
+
 // Cache returns the cache of a resource and starts it on first use.
 func (s *State) Cache(def *kind.Def) *watch.Cache {
 	def = def.Storage()

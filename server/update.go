@@ -294,6 +294,7 @@ func (s *Server) admit(ctx context.Context, r *Request, plugins []Plugin, obj, o
 	a := &Admission{
 		Door: s.door(r), Verb: r.Verb, Def: r.Def.Storage(), Namespace: r.Namespace, Name: r.Name, User: r.User,
 		Object: obj, Old: old, DryRun: r.Options.DryRun, Warn: r.Warn, Note: r.trail.Note, Join: r.join,
+		Kind: s.State.kind,
 	}
 	switch {
 	case obj == nil:

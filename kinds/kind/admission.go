@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -34,6 +35,8 @@ type Admission struct {
 	Warn      func(texts ...string)
 	// Note adds an annotation to the audit trail of the request.
 	Note func(key, value string)
+	// Kind finds the resource of a kind that an owner reference names; nil when there is none.
+	Kind func(gvk schema.GroupVersionKind) *Def
 	// Join lets a plugin add to the transaction of the write. What it hands over runs when the write is about to be stored,
 	// and again when something it replaced was changed by somebody else; it does not run on a dry run. Writes of one
 	// namespace that have joined something are stored one after the other.
@@ -53,6 +56,18 @@ func (a *Admission) Creates() bool { return a.Verb == "create" && a.Sub == "" }
 
 // Updates says that the write changes an object as a whole.
 func (a *Admission) Updates() bool { return a.Verb == "update" && a.Sub == "" }
+
+// Asks asks hop 3 whether the user may do something else, too.
+func (a *Admission) Asks(ctx context.Context, what authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: a.User.GetName(), UID: a.User.GetUID(), Groups: a.User.GetGroups(), Extra: map[string]authorizationv1.ExtraValue{},
+		ResourceAttributes: &what,
+	}
+	for key, values := range a.User.GetExtra() {
+		spec.Extra[key] = values
+	}
+	return a.Door.ReviewAccess(ctx, spec)
+}
 
 // Forbid refuses the write for a reason, in the form that clients know. A reason that is such a refusal already stays
 // as it is.

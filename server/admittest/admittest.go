@@ -148,6 +148,14 @@ func answer(t *testing.T, defs []*kind.Def, plugins []kind.Plugin, c *script) st
 		}
 	}
 	a.Note = func(key, value string) { lines = append(lines, "note: "+key+"="+value) }
+	a.Kind = func(gvk schema.GroupVersionKind) *kind.Def {
+		for _, d := range defs {
+			if d.GroupVersionKind == gvk {
+				return d
+			}
+		}
+		return nil
+	}
 	a.Join = func(add func(context.Context, kind.Replacer) error) { joined = append(joined, add) }
 	before := shape(a.Object)
 	var err error

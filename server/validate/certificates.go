@@ -102,17 +102,10 @@ func sameButLife(bundle, old *certificatesv1.ClusterTrustBundle) bool {
 // may asks hop 3 whether the user may do this for a signer, by its name or by that of its domain.
 func may(ctx context.Context, a *kind.Admission, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
-	spec := authorizationv1.SubjectAccessReviewSpec{
-		User: a.User.GetName(), UID: a.User.GetUID(), Groups: a.User.GetGroups(), Extra: map[string]authorizationv1.ExtraValue{},
-	}
-	for key, values := range a.User.GetExtra() {
-		spec.Extra[key] = values
-	}
 	for _, name := range []string{signer, fmt.Sprintf("%s/*", domain)} {
-		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+		if a.Asks(ctx, authorizationv1.ResourceAttributes{
 			Verb: verb, Group: certificatesv1.GroupName, Version: "*", Resource: "signers", Name: name,
-		}
-		if a.Door.ReviewAccess(ctx, spec).Allowed {
+		}).Allowed {
 			return true
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/podref"
 )
 
 // serviceAccount checks what a pod refers to: its account must exist, and an account may limit the secrets that its pods see.
@@ -56,7 +57,7 @@ func mirrorPod(pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return errors.New("a mirror pod may not reference service accounts")
 	}
-	if usesSecrets(&pod.Spec) {
+	if podref.Secrets(&pod.Spec) {
 		return errors.New("a mirror pod may not reference secrets")
 	}
 	for _, v := range pod.Spec.Volumes {
