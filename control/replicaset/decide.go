@@ -1,0 +1,106 @@
+package replicaset
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"proa.dev/control/workload"
+)
+
+// burst is how many Pods one look makes or deletes at most.
+const burst = 500
+
+// plan is what to do about the number of Pods.
+type plan struct {
+	create int
+	remove []*corev1.Pod
+}
+
+// decide compares what is wanted with the active Pods. related are the Pods among which the deleted ones are chosen so that
+// the rest is spread over nodes.
+func decide(rs *appsv1.ReplicaSet, active, related []*corev1.Pod, now time.Time) plan {
+	if rs.DeletionTimestamp != nil {
+		return plan{}
+	}
+	more := int(wanted(rs)) - len(active)
+	if more > 0 {
+		return plan{create: min(more, burst)}
+	}
+	if more < 0 {
+		return plan{remove: workload.ToDelete(active, related, min(-more, burst), now)}
+	}
+	return plan{}
+}
+
+// wanted is 1 where nobody said otherwise, as the defaults have it.
+func wanted(rs *appsv1.ReplicaSet) int32 {
+	if rs.Spec.Replicas == nil {
+		return 1
+	}
+	return *rs.Spec.Replicas
+}
+
+// status counts the Pods. failure is what came of the plan. terminating is nil where it is not counted.
+func status(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating *int32, failure error, now time.Time) appsv1.ReplicaSetStatus {
+	out := appsv1.ReplicaSetStatus{
+		Replicas: int32(len(active)), TerminatingReplicas: terminating, ObservedGeneration: rs.Generation,
+		Conditions: slices.Clone(rs.Status.Conditions),
+	}
+	full := labels.SelectorFromSet(rs.Spec.Template.Labels)
+	for _, p := range active {
+		if full.Matches(labels.Set(p.Labels)) {
+			out.FullyLabeledReplicas++
+		}
+		if workload.Ready(p) {
+			out.ReadyReplicas++
+		}
+		if workload.Available(p, rs.Spec.MinReadySeconds, now) {
+			out.AvailableReplicas++
+		}
+	}
+	isFailure := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
+	switch has := slices.ContainsFunc(out.Conditions, isFailure); {
+	case failure == nil && has:
+		out.Conditions = slices.DeleteFunc(out.Conditions, isFailure)
+	case failure != nil && !has: // the first failure is told; what follows is most often the same
+		reason := ""
+		switch more := int(wanted(rs)) - len(active); {
+		case more > 0:
+			reason = workload.FailedCreate
+		case more < 0:
+			reason = workload.FailedDelete
+		}
+		out.Conditions = append(out.Conditions, appsv1.ReplicaSetCondition{
+			Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: reason, Message: failure.Error(), LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+	return out
+}
+
+// again is when a Pod that is ready will count as available: nothing else tells.
+func again(rs *appsv1.ReplicaSet, s *appsv1.ReplicaSetStatus, active []*corev1.Pod, now time.Time) time.Duration {
+	if rs.Spec.MinReadySeconds <= 0 || s.ReadyReplicas == s.AvailableReplicas {
+		return 0
+	}
+	if next := workload.NextAvailable(active, rs.Spec.MinReadySeconds, now); next > 0 {
+		return next
+	}
+	return time.Duration(rs.Spec.MinReadySeconds) * time.Second
+}
+
+// sameReady says that two states of a Pod have been ready since the same time, or not.
+func sameReady(a, b *corev1.Pod) bool {
+	return reflect.DeepEqual(workload.Condition(a, corev1.PodReady), workload.Condition(b, corev1.PodReady))
+}
+
+// sameOwnership says that two states of a Pod belong to the same.
+func sameOwnership(a, b *corev1.Pod) bool {
+	return maps.Equal(a.Labels, b.Labels) && reflect.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+}
