@@ -104,7 +104,7 @@ func (e *events) run(ctx context.Context) {
 // write stores an Event, or counts it in the series it belongs to. A pod is scheduled once, so that is no series.
 func (e *events) write(ctx context.Context, ev *corev1.Event) error {
 	if ev.Type == corev1.EventTypeNormal {
-		_, err := e.writer.Create(ctx, gr.Events, ev)
+		_, err := e.create(ctx, ev)
 		return err
 	}
 	s, again := e.repeated(ev)
@@ -121,12 +121,26 @@ func (e *events) write(ctx context.Context, ev *corev1.Event) error {
 			return err
 		}
 	}
-	o, err := e.writer.Create(ctx, gr.Events, ev)
+	stored, err := e.create(ctx, ev)
 	if err != nil {
 		return err
 	}
-	e.keep(s, o.(*corev1.Event))
+	e.keep(s, stored)
 	return nil
+}
+
+// create stores a new Event. Two of one pod in the same moment have the same name, so the second gets another.
+func (e *events) create(ctx context.Context, ev *corev1.Event) (*corev1.Event, error) {
+	for try := int64(1); ; try++ {
+		o, err := e.writer.Create(ctx, gr.Events, ev.DeepCopy())
+		if err == nil {
+			return o.(*corev1.Event), nil
+		}
+		if !apierrors.IsAlreadyExists(err) || try > 5 {
+			return nil, err
+		}
+		ev.Name = fmt.Sprintf("%s.%x", ev.InvolvedObject.Name, ev.EventTime.UnixNano()+try)
+	}
 }
 
 func (e *events) keep(s *series, stored *corev1.Event) {

@@ -1,0 +1,298 @@
+package schedule_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/client"
+	"proa.dev/control"
+	"proa.dev/kinds"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+	"proa.dev/proatest"
+	"proa.dev/run"
+	"proa.dev/schedule"
+)
+
+type groupResource = schema.GroupResource
+
+var update = flag.Bool("update", false, "rewrite what comes out")
+
+// TestLoop plays scripts against a scheduler on a cluster in memory, in virtual time. A line that begins with "$ " is a
+// command; what follows it is its input, or what must come out:
+//
+//	$ create                  makes the objects of the body, their status included
+//	$ change RESOURCE NAME    merges the body into an object, and into its status
+//	$ delete RESOURCE NAME
+//	$ fail                    makes the next binding fail
+//	$ wait DURATION
+//	$ pods                    prints where pods are, or why they are nowhere
+//	$ events                  prints what users were told
+func TestLoop(t *testing.T) {
+	files, err := filepath.Glob("testdata/loop/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(text))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(text) {
+				t.Errorf("%s: got\n%s", file, got)
+			}
+		})
+	}
+}
+
+// stage is a cluster with a scheduler.
+type stage struct {
+	*testing.T
+	admin client.Client
+	door  *shutDoor
+}
+
+// shutDoor refuses some bindings.
+type shutDoor struct {
+	client.Client
+	mu     sync.Mutex
+	refuse int
+}
+
+func (d *shutDoor) Act(ctx context.Context, on groupResource, namespace, name, sub string, body kind.Object) (kind.Object, error) {
+	d.mu.Lock()
+	no := d.refuse > 0
+	if no {
+		d.refuse--
+	}
+	d.mu.Unlock()
+	if no {
+		return nil, fmt.Errorf("the door is shut")
+	}
+	return d.Client.Act(ctx, on, namespace, name, sub, body)
+}
+
+func play(t *testing.T, script string) (got string) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		quiet := func(c *run.Config) {
+			c.Loops = func(all []control.Controller) []control.Controller {
+				return slices.DeleteFunc(all, func(ctl control.Controller) bool {
+					return ctl.Name != "service-account-controller" && ctl.Name != "root-ca-cert-publisher"
+				})
+			}
+		}
+		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), quiet)
+		s := &stage{T: t, admin: cluster.Client}
+		s.door = &shutDoor{Client: cluster.Server.Client(&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{user.AllAuthenticated}})}
+		synctest.Wait()
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			log := slog.New(slog.NewTextHandler(t.Output(), nil))
+			if err := schedule.Run(ctx, log, s.door, schedule.Config{}); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		var out strings.Builder
+		for _, step := range strings.Split("\n"+script, "\n$ ")[1:] {
+			command, body, _ := strings.Cut(step, "\n")
+			body, comment, noted := strings.Cut("\n"+body, "\n# ")
+			out.WriteString("$ " + command + "\n" + strings.Trim(s.do(command, body), "\n"))
+			if !strings.HasSuffix(out.String(), "\n") {
+				out.WriteByte('\n')
+			}
+			if noted {
+				out.WriteString("# " + strings.TrimSuffix(comment, "\n") + "\n")
+			}
+		}
+		got = out.String()
+		stop()
+		wg.Wait()
+		cluster.Stop()
+	})
+	return got
+}
+
+func (s *stage) do(command, body string) string {
+	words := strings.Fields(command)
+	out := body
+	var err error
+	switch words[0] {
+	case "create":
+		err = s.create(body)
+	case "change":
+		err = s.change(words[1], words[2], body)
+	case "delete":
+		on, namespace := resource(words[1])
+		err = s.admin.Delete(s.Context(), on, namespace, words[2], metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	case "fail":
+		s.door.mu.Lock()
+		s.door.refuse++
+		s.door.mu.Unlock()
+	case "wait":
+		var d time.Duration
+		if d, err = time.ParseDuration(words[1]); err == nil {
+			time.Sleep(d)
+		}
+	case "pods":
+		out = s.pods()
+	case "events":
+		out = s.events()
+	default:
+		err = fmt.Errorf("no such command")
+	}
+	if err != nil {
+		s.Fatalf("$ %s: %v", command, err)
+	}
+	synctest.Wait()
+	return out
+}
+
+func (s *stage) create(body string) error {
+	for doc := range strings.SplitSeq("\n"+body, "\n---\n") {
+		obj, on, err := decode(doc)
+		if err != nil {
+			return err
+		}
+		want := obj.DeepCopyObject().(kind.Object)
+		made, err := s.admin.Create(s.Context(), on, obj)
+		if err != nil {
+			return err
+		}
+		if node, ok := made.(*corev1.Node); ok { // new nodes have a taint until they are ready, which nobody here makes them
+			node.Spec.Taints = want.(*corev1.Node).Spec.Taints
+			if made, err = s.admin.Update(s.Context(), on, node, ""); err != nil {
+				return err
+			}
+		}
+		if !strings.Contains("\n"+doc, "\nstatus:") {
+			continue
+		}
+		want.SetResourceVersion(made.GetResourceVersion())
+		want.SetUID(made.GetUID())
+		if _, err := s.admin.Update(s.Context(), on, want, "status"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decode reads an object. A document without a kind is a pod with a container, for short.
+func decode(doc string) (kind.Object, groupResource, error) {
+	var tm metav1.TypeMeta
+	if err := yaml.Unmarshal([]byte(doc), &tm); err != nil {
+		return nil, groupResource{}, err
+	}
+	for _, def := range kinds.All() {
+		if def.Kind == tm.Kind && def.Hub == nil {
+			obj := def.New()
+			err := yaml.UnmarshalStrict([]byte(doc), obj)
+			if def.Scope == kind.Namespaced && obj.GetNamespace() == "" {
+				obj.SetNamespace("default")
+			}
+			if p, ok := obj.(*corev1.Pod); ok && len(p.Spec.Containers) == 0 {
+				p.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+			}
+			return obj, def.Resource(), err
+		}
+	}
+	return nil, groupResource{}, fmt.Errorf("no kind %q", tm.Kind)
+}
+
+func resource(name string) (groupResource, string) {
+	for _, def := range kinds.All() {
+		if def.Plural == name && def.Hub == nil {
+			if def.Scope == kind.Namespaced {
+				return def.Resource(), "default"
+			}
+			return def.Resource(), ""
+		}
+	}
+	return groupResource{Resource: name}, ""
+}
+
+func (s *stage) change(name, object, body string) error {
+	on, namespace := resource(name)
+	obj, err := s.admin.Get(s.Context(), on, namespace, object, "")
+	if err != nil {
+		return err
+	}
+	if err := yaml.Unmarshal([]byte(body), obj); err != nil {
+		return err
+	}
+	want := obj.DeepCopyObject().(kind.Object)
+	made, err := s.admin.Update(s.Context(), on, obj, "")
+	if err != nil || !strings.Contains("\n"+body, "\nstatus:") {
+		return err
+	}
+	want.SetResourceVersion(made.GetResourceVersion())
+	_, err = s.admin.Update(s.Context(), on, want, "status")
+	return err
+}
+
+func (s *stage) pods() string {
+	v, err := s.admin.View(s.Context(), gr.Pods)
+	if err != nil {
+		s.Fatal(err)
+	}
+	var out strings.Builder
+	for o := range v.List("") {
+		p := o.(*corev1.Pod)
+		fmt.Fprintf(&out, "%s", p.Name)
+		if p.Spec.NodeName != "" {
+			fmt.Fprintf(&out, " on %s", p.Spec.NodeName)
+		}
+		if p.Status.NominatedNodeName != "" {
+			fmt.Fprintf(&out, " nominated for %s", p.Status.NominatedNodeName)
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+				fmt.Fprintf(&out, " %s: %s", c.Reason, c.Message)
+			}
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+func (s *stage) events() string {
+	v, err := s.admin.View(s.Context(), gr.Events)
+	if err != nil {
+		s.Fatal(err)
+	}
+	var lines []string
+	for o := range v.List("") {
+		e := o.(*corev1.Event)
+		line := fmt.Sprintf("%s %s %s %s %s: %s", e.InvolvedObject.Name, e.Type, e.Reason, e.Action, e.ReportingController, e.Message)
+		if e.Series != nil {
+			line += fmt.Sprintf(" (%d times)", e.Series.Count)
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
