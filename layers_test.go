@@ -49,6 +49,7 @@ var layers = []layer{
 	{"control/*", "control client kinds hop errs kv", "controllers never call each other; they meet in the objects"},
 	{"schedule", "client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
 	{"node", ". client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
+	{"node/simulate", "control client kinds hop errs kv", "simulated nodes are loops, and use the engine of loops"},
 	{"node/*", "node client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
 	{"network", ". client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
 	{"network/*", "network client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
