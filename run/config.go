@@ -42,6 +42,8 @@ type Config struct {
 	Admission Admission
 	// Features switches features on or off by name.
 	Features map[string]bool
+	// Simulate is the number of simulated nodes.
+	Simulate int
 	// LogLevel is the least level that is logged.
 	LogLevel slog.Level
 
@@ -138,6 +140,8 @@ func Settings() []Setting {
 			Set: func(c *Config, vs []string) (err error) { c.Features, err = parseFeatures(split(vs)); return err }},
 		{Name: "service-account-issuer", Help: "name the cluster `URL` in service-account tokens",
 			Set: one(func(c *Config, v string) error { c.Issuer = v; return checkIssuer(v) })},
+		{Name: "simulate", Help: "run `N` simulated nodes: Pods on them go through their phases without a container",
+			Set: one(func(c *Config, v string) (err error) { c.Simulate, err = parseCount(v); return err })},
 		{Name: "log-level", Help: "log at `LEVEL` debug, info, warn or error", Set: one(func(c *Config, v string) error {
 			if err := c.LogLevel.UnmarshalText([]byte(v)); err != nil {
 				return fmt.Errorf("%q is none of debug, info, warn and error", v)
@@ -159,6 +163,18 @@ func (c *Config) Validate() error {
 	}
 	return c.Admission.validate()
 }
+
+// parseCount reads a number of nodes.
+func parseCount(v string) (int, error) {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 || n > maxSimulated {
+		return 0, fmt.Errorf("%q is not a number between 0 and %d", v, maxSimulated)
+	}
+	return n, nil
+}
+
+// maxSimulated bounds the simulated nodes; more would not fit into one process.
+const maxSimulated = 20000
 
 // one makes a Set for a setting that can be said once; of several values the last wins, as is usual for flags.
 func one(set func(*Config, string) error) func(*Config, []string) error {

@@ -21,6 +21,7 @@ import (
 	"proa.dev/control/serviceaccount"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/node/simulate"
 	"proa.dev/server/authz"
 )
 
@@ -41,11 +42,17 @@ func (s *Server) controllers() []control.Controller {
 		clusterrole.Controller(authz.Aggregate),
 		namespace.Controller(namespaced, s.controller("namespace-controller").View),
 	)
+	if s.Simulate > 0 {
+		all = append(all, simulate.Controllers(simulate.Behaviour{Quiet: s.Simulate > quietNodes})...)
+	}
 	if s.Loops != nil {
 		all = s.Loops(all)
 	}
 	return all
 }
+
+// quietNodes is the number of simulated nodes from which on they write no Events about Pods: those would be most of the writes.
+const quietNodes = 10
 
 // loops starts what acts on its own. Where several servers may share an etcd, one of them at a time does.
 func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.CancelCauseFunc) {

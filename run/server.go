@@ -24,6 +24,7 @@ import (
 	"proa.dev/kinds"
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/node/simulate"
 	"proa.dev/run/pki"
 	"proa.dev/server"
 	"proa.dev/server/audit"
@@ -235,6 +236,9 @@ func (s *Server) begin(ctx context.Context) error {
 	c := s.front.Client(&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
 	if err := server.Plant(ctx, c, s.rbac, seed); err != nil {
 		return fmt.Errorf("make the objects of a new cluster: %w", err)
+	}
+	if err := simulate.Register(ctx, c, s.Simulate); err != nil {
+		return err
 	}
 	return server.Point(ctx, c, seed)
 }
