@@ -7,6 +7,7 @@ package mutate
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,12 +17,25 @@ import (
 
 // Plugins are the plugins of hop 4, in order. What an administrator has to say about a plugin is the text under its name.
 func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
+	selector, err := podNodeSelector(config["PodNodeSelector"])
+	if err != nil {
+		return nil, fmt.Errorf("the configuration of PodNodeSelector: %w", err)
+	}
+	tolerations, err := podTolerations(config["PodTolerationRestriction"])
+	if err != nil {
+		return nil, fmt.Errorf("the configuration of PodTolerationRestriction: %w", err)
+	}
 	return []kind.Plugin{
 		{Name: "LimitRanger", Admit: limitRanger},
 		{Name: "ServiceAccount", Admit: serviceAccount},
+		{Name: "NodeRestriction", Admit: nodeRestriction},
 		{Name: "TaintNodesByCondition", Admit: taintNodes},
+		{Name: "AlwaysPullImages", Off: true, Admit: alwaysPull},
+		{Name: "PodNodeSelector", Off: true, Admit: selector},
 		{Name: "Priority", Admit: priority},
 		{Name: "DefaultTolerationSeconds", Admit: tolerateBadNodes},
+		{Name: "PodTolerationRestriction", Off: true, Admit: tolerations},
+		{Name: "ExtendedResourceToleration", Off: true, Admit: tolerateDevices},
 		{Name: "DefaultStorageClass", Admit: defaultStorageClass},
 		{Name: "StorageObjectInUseProtection", Admit: protectStorage},
 		{Name: "RuntimeClass", Admit: runtimeClass},

@@ -26,19 +26,25 @@ func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
 		return nil, fmt.Errorf("the configuration of PodSecurity: %w", err)
 	}
 	return []kind.Plugin{
+		{Name: "NamespaceExists", Off: true, Admit: namespaceExists},
+		{Name: "LimitPodHardAntiAffinityTopology", Off: true, Admit: hostsOnly},
 		{Name: "LimitRanger", Admit: limitRanger},
 		{Name: "ServiceAccount", Admit: serviceAccount},
+		{Name: "AlwaysPullImages", Off: true, Admit: pulledAlways},
 		{Name: "PodSecurity", Admit: podSecurity(standards)},
 		{Name: "Priority", Admit: oneDefaultPriority},
+		{Name: "OwnerReferencesPermissionEnforcement", Off: true, Admit: ownerRights},
 		{Name: "PersistentVolumeClaimResize", Admit: claimResize},
 		{Name: "RuntimeClass", Admit: runtimeClass},
 		{Name: "CertificateApproval", Admit: approval},
 		{Name: "CertificateSigning", Admit: signing},
 		{Name: "ClusterTrustBundleAttest", Admit: attest},
 		{Name: "CertificateSubjectRestriction", Admit: subject},
+		{Name: "DenyServiceExternalIPs", Off: true, Admit: noExternalIPs},
 		{Name: "NodeDeclaredFeatureValidator", Admit: nodeFeatures},
 		{Name: "PodResizeValidator", Admit: podResize},
 		{Name: "ResourceQuota", Admit: resourceQuota(limited)},
+		{Name: "AlwaysDeny", Off: true, Admit: deny},
 	}, nil
 }
 

@@ -1,0 +1,171 @@
+package mutate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/kinds/kind"
+)
+
+// nodeRestriction keeps a node to itself: to its own Node, the pods that run on it, and what these need. It stands in hop 4,
+// because what a node may not say is refused, also where hop 5 would only drop it.
+func nodeRestriction(ctx context.Context, a *kind.Admission) error {
+	node, isNode := nodeOf(a.User)
+	if !isNode || a.Verb != "create" && a.Verb != "update" && a.Verb != "delete" {
+		return nil
+	}
+	if node == "" {
+		return a.Forbidf("could not determine node from user %q", a.User.GetName())
+	}
+	switch a.Def.Resource() {
+	case schema.GroupResource{Resource: "pods"}:
+		return nodesPod(ctx, a, node)
+	case schema.GroupResource{Resource: "nodes"}:
+		return itself(a, node)
+	case schema.GroupResource{Resource: "persistentvolumeclaims"}:
+		if a.Sub != "status" {
+			return a.Forbidf("may only update PVC status")
+		}
+		return nodesClaimStatus(a, node)
+	case schema.GroupResource{Resource: "serviceaccounts"}:
+		return nodesToken(ctx, a, node)
+	case schema.GroupResource{Group: certificatesv1.GroupName, Resource: "podcertificaterequests"}:
+		return nodesPodCertificate(ctx, a, node)
+	case schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}:
+		if a.Namespace != corev1.NamespaceNodeLease {
+			return a.Forbidf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+		}
+		if a.Name != node {
+			return a.Forbidf("can only access node lease with the same name as the requesting node")
+		}
+	case schema.GroupResource{Group: storagev1.GroupName, Resource: "csinodes"}:
+		if a.Name != node {
+			return a.Forbidf("can only access CSINode with the same name as the requesting node")
+		}
+		if a.Sub == "status" {
+			return a.Forbidf("CSIVolumeHealth feature gate is disabled")
+		}
+	case schema.GroupResource{Group: resourcev1.GroupName, Resource: "resourceslices"}:
+		return nodesSlice(a, node)
+	case schema.GroupResource{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}:
+		return nodesCertificate(a, node)
+	}
+	return nil
+}
+
+// nodeOf is the name of the node that a user is.
+func nodeOf(u user.Info) (string, bool) {
+	name, ok := strings.CutPrefix(u.GetName(), "system:node:")
+	return name, ok && slices.Contains(u.GetGroups(), user.NodesGroup)
+}
+
+// operation is the verb as refusals show it.
+func operation(a *kind.Admission) string { return strings.ToUpper(a.Verb) }
+
+// nodesSlice lets a node publish its own devices.
+func nodesSlice(a *kind.Admission, node string) error {
+	var slice *resourcev1.ResourceSlice
+	switch a.Verb {
+	case "create":
+		slice, _ = a.Object.(*resourcev1.ResourceSlice)
+	case "delete":
+		slice, _ = a.Old.(*resourcev1.ResourceSlice)
+	default:
+		return nil // hop 3 has seen the stored one
+	}
+	if slice == nil || slice.Spec.NodeName == nil || *slice.Spec.NodeName != node {
+		return a.Forbidf("can only %s ResourceSlice with the same NodeName as the requesting node", a.Verb)
+	}
+	return nil
+}
+
+// itself lets a node describe itself, but not in a way that draws pods to it which should not be there.
+func itself(a *kind.Admission, node string) error {
+	if a.Name != node {
+		return a.Forbidf("node %q is not allowed to modify node %q", node, a.Name)
+	}
+	n, ok := a.Object.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	if a.Verb == "create" {
+		if n.Spec.ConfigSource != nil {
+			return a.Forbidf("node %q is not allowed to create pods with a non-nil configSource", node)
+		}
+		if bad := notForNodes(n.Labels, nil); len(bad) > 0 {
+			return a.Forbidf("node %q is not allowed to set the following labels: %s", node, strings.Join(bad, ", "))
+		}
+		return nil
+	}
+	old, ok := a.Old.(*corev1.Node)
+	if !ok {
+		return a.Forbidf("unexpected type %T", a.Old)
+	}
+	if err := onlyDescribes(n, old); err != nil {
+		return a.Forbid(err)
+	}
+	return nil
+}
+
+// onlyDescribes checks the change of a node by itself.
+func onlyDescribes(n, old *corev1.Node) error {
+	switch {
+	case n.Spec.ConfigSource != nil && !equal(n.Spec.ConfigSource, old.Spec.ConfigSource):
+		return fmt.Errorf("node %q is not allowed to update configSource to a new non-nil configSource", old.Name)
+	case !equal(n.Spec.Taints, old.Spec.Taints):
+		return fmt.Errorf("node %q is not allowed to modify taints", old.Name)
+	case !equal(n.OwnerReferences, old.OwnerReferences):
+		return fmt.Errorf("node %q is not allowed to modify ownerReferences", old.Name)
+	}
+	if bad := notForNodes(n.Labels, old.Labels); len(bad) > 0 {
+		return fmt.Errorf("is not allowed to modify labels: %s", strings.Join(bad, ", "))
+	}
+	return nil
+}
+
+// notForNodes are the labels that differ and that a node may not set: those that are kept for administrators, and those of
+// Kubernetes that are not about what a node knows of itself.
+func notForNodes(labels, old map[string]string) (bad []string) {
+	check := func(key string) {
+		domain, _, _ := strings.Cut(key, "/")
+		within := func(tree string) bool { return domain == tree || strings.HasSuffix(domain, "."+tree) }
+		if !strings.Contains(key, "/") {
+			return
+		}
+		if within(corev1.LabelNamespaceNodeRestriction) || (within("kubernetes.io") || within("k8s.io")) && !knownToNodes(key, within) {
+			bad = append(bad, key)
+		}
+	}
+	for key, value := range labels {
+		if was, ok := old[key]; !ok || was != value {
+			check(key)
+		}
+	}
+	for key := range old {
+		if _, ok := labels[key]; !ok {
+			check(key)
+		}
+	}
+	slices.Sort(bad)
+	return bad
+}
+
+func knownToNodes(key string, within func(string) bool) bool {
+	switch key {
+	case corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+		corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable,
+		corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch":
+		return true
+	}
+	return within(corev1.LabelNamespaceSuffixKubelet) || within(corev1.LabelNamespaceSuffixNode)
+}
