@@ -1,0 +1,163 @@
+package cronjob
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/control"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the answers in testdata/decide.txt")
+
+// moment is the first part of a case: a CronJob, its Jobs, and the time.
+type moment struct {
+	Now, Created, Last metav1.Time
+	LastSuccessful     *metav1.Time
+	Active, Gone       []string
+	Deleted            bool
+	Spec               batchv1.CronJobSpec
+	Jobs               []struct {
+		Name, End          string
+		Started, Completed *metav1.Time
+	}
+}
+
+// TestDecide puts the cases of testdata/decide.txt to the pure functions, in the order of a look.
+func TestDecide(t *testing.T) {
+	const file = "testdata/decide.txt"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for i, part := range strings.Split("\n"+string(text), "\n== ") {
+		if i == 0 {
+			out.WriteString(strings.TrimPrefix(part, "\n"))
+			continue
+		}
+		title, body, _ := strings.Cut(part, "\n")
+		in, want, _ := strings.Cut(body, "--\n")
+		t.Run(title, func(t *testing.T) {
+			var m moment
+			if err := yaml.UnmarshalStrict([]byte(in), &m); err != nil {
+				t.Fatal(err)
+			}
+			got := m.look()
+			if strings.TrimSpace(got) != strings.TrimSpace(want) && !*rewrite {
+				t.Errorf("got:\n%s\nwant:\n%s", got, want)
+			}
+			if out.Len() > 0 {
+				out.WriteString("\n")
+			}
+			fmt.Fprintf(&out, "== %s\n%s--\n%s", title, in, got)
+		})
+	}
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (m *moment) look() string {
+	var b strings.Builder
+	c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "cron", CreationTimestamp: m.Created}, Spec: m.Spec}
+	if !m.Last.IsZero() {
+		c.Status.LastScheduleTime = &m.Last
+	}
+	if m.Deleted {
+		c.DeletionTimestamp = &m.Now
+	}
+	c.Status.LastSuccessfulTime = m.LastSuccessful
+	for _, name := range m.Active {
+		c.Status.Active = append(c.Status.Active, corev1.ObjectReference{Namespace: "ns", Name: name, UID: types.UID(name)})
+	}
+	var jobs []*batchv1.Job
+	for _, j := range m.Jobs {
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: j.Name, UID: types.UID(j.Name)}}
+		job.Status.StartTime, job.Status.CompletionTime = j.Started, j.Completed
+		if j.End != "" {
+			job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobConditionType(j.End), Status: corev1.ConditionTrue}}
+		}
+		jobs = append(jobs, job)
+	}
+	for _, j := range old(c, jobs) {
+		fmt.Fprintf(&b, "delete %s\n", j.Name)
+		drop(c, j.UID)
+	}
+	var gone []corev1.ObjectReference
+	for _, r := range unseen(c, jobs) {
+		fmt.Fprintf(&b, "ask for %s\n", r.Name)
+		for _, g := range m.Gone {
+			if g == r.Name {
+				gone = append(gone, r)
+			}
+		}
+	}
+	tell := func(news []event) {
+		for _, e := range news {
+			fmt.Fprintf(&b, "event %s %s: %s\n", e.kind, e.reason, e.message)
+		}
+	}
+	tell(review(c, jobs, gone))
+	p := decide(c, m.Now.Time)
+	tell(p.news)
+	for _, r := range p.replace {
+		fmt.Fprintf(&b, "replace %s\n", r.Name)
+		drop(c, r.UID)
+	}
+	if p.start != nil {
+		fmt.Fprintf(&b, "start %s for %s\n", p.start.Name, p.start.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
+		begun(c, p.start, p.at)
+	}
+	if p.again > 0 {
+		fmt.Fprintf(&b, "again %s\n", p.again)
+	}
+	b.WriteString("= active")
+	for _, r := range c.Status.Active {
+		b.WriteString(" " + r.Name)
+	}
+	for what, at := range map[string]*metav1.Time{"last": c.Status.LastScheduleTime} {
+		if at != nil {
+			fmt.Fprintf(&b, ", %s %s", what, at.UTC().Format(time.RFC3339))
+		}
+	}
+	if at := c.Status.LastSuccessfulTime; at != nil {
+		fmt.Fprintf(&b, ", successful %s", at.UTC().Format(time.RFC3339))
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func TestRescheduled(t *testing.T) {
+	x := &reconciler{known: map[control.Key]string{}}
+	c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{UID: "1"}, Spec: batchv1.CronJobSpec{Schedule: "* * * * *"}}
+	steps := []struct {
+		what   string
+		change func()
+		want   bool
+	}{
+		{"seen first", func() {}, false},
+		{"nothing new", func() {}, false},
+		{"another schedule", func() { c.Spec.Schedule = "@hourly" }, true},
+		{"nothing new again", func() {}, false},
+		{"another zone", func() { c.Spec.TimeZone = new("Asia/Tokyo") }, true},
+		{"forgotten", func() { x.forget(control.Key{}) }, false},
+	}
+	for _, s := range steps {
+		s.change()
+		if got := x.rescheduled(control.Key{}, c); got != s.want {
+			t.Errorf("%s: %v", s.what, got)
+		}
+	}
+}

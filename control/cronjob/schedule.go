@@ -1,0 +1,93 @@
+package cronjob
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	_ "time/tzdata" // a host may have no zone database
+
+	"github.com/robfig/cron/v3"
+	batchv1 "k8s.io/api/batch/v1"
+)
+
+const (
+	// slack is added to the next time, so that a clock that is a little slow does not wake too early.
+	slack = 100 * time.Millisecond
+	// manyMissed is how many missed times are suspicious.
+	manyMissed = 100
+)
+
+// parse reads the schedule of a CronJob, in its time zone unless the schedule itself names one. The library panics on
+// some texts that begin with a zone.
+func parse(c *batchv1.CronJob) (s cron.Schedule, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s, err = nil, fmt.Errorf("invalid schedule format: %v", p)
+		}
+	}()
+	text := c.Spec.Schedule
+	if zone := c.Spec.TimeZone; zone != nil && !strings.Contains(text, "TZ") {
+		if _, err := time.LoadLocation(*zone); err == nil {
+			text = "TZ=" + *zone + " " + text
+		}
+	}
+	return cron.ParseStandard(text)
+}
+
+// due is what a schedule says about a moment.
+type due struct {
+	// since is the time that counting begins at: the last run, or the birth of the CronJob.
+	since time.Time
+	// at is the last time that a run was due; zero if none was.
+	at time.Time
+	// missed is about how many times have been due; 0 if only the one in at was.
+	missed int64
+}
+
+// dueAt finds the last time before now that a run was due. With deadline it does not look back further than a run may be late.
+func dueAt(c *batchv1.CronJob, s cron.Schedule, now time.Time, deadline bool) (due, error) {
+	d := due{since: c.CreationTimestamp.Time}
+	if t := c.Status.LastScheduleTime; t != nil {
+		d.since = t.Time
+	}
+	if late := c.Spec.StartingDeadlineSeconds; deadline && late != nil {
+		if from := now.Add(-time.Duration(*late) * time.Second); from.After(d.since) {
+			d.since = from
+		}
+	}
+	first := s.Next(d.since)
+	second := s.Next(first)
+	switch {
+	case now.Before(first):
+		return d, nil
+	case now.Before(second):
+		d.at = first
+		return d, nil
+	}
+	// A schedule such as the 31st of February has no next time at all.
+	interval := int64(second.Sub(first).Round(time.Second).Seconds())
+	if interval < 1 {
+		return d, errors.New("time difference between two schedules is less than 1 second")
+	}
+	// How many have been missed is a guess by the first interval. The search for the last begins two intervals before
+	// where the guess leads: schedules need not be even.
+	d.missed = int64(now.Sub(first).Seconds())/interval + 1
+	for t := s.Next(first.Add(time.Duration((d.missed-2)*interval) * time.Second)); !t.After(now) && !t.IsZero(); t = s.Next(t) {
+		d.at = t
+	}
+	return d, nil
+}
+
+// untilNext is how long it takes until the next run is due.
+func untilNext(c *batchv1.CronJob, s cron.Schedule, now time.Time) time.Duration {
+	d, err := dueAt(c, s, now, false)
+	from := d.at
+	switch {
+	case err != nil, from.IsZero() && d.missed > 0:
+		from = now
+	case from.IsZero():
+		from = d.since
+	}
+	return max(s.Next(from).Add(slack).Sub(now), slack)
+}
