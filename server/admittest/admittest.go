@@ -263,6 +263,18 @@ func decode(t *testing.T, defs []*kind.Def, text string) (*kind.Def, kind.Object
 		d.Default(obj)
 		return d, obj
 	}
+	for _, d := range defs {
+		for i := range d.Subs {
+			if body := d.Subs[i].Body; body != nil && body.New != nil && body.GroupVersionKind == meta.GroupVersionKind() {
+				obj := body.New()
+				if err := yaml.UnmarshalStrict([]byte(text), obj); err != nil {
+					t.Fatal(err)
+				}
+				obj.SetNamespace("ns")
+				return d, obj
+			}
+		}
+	}
 	t.Fatalf("no kind %s", meta.GroupVersionKind())
 	return nil, nil
 }
@@ -354,7 +366,11 @@ func (d *door) List(_ context.Context, gr schema.GroupResource, namespace string
 
 func (d *door) ReviewAccess(_ context.Context, spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
 	r := spec.ResourceAttributes
-	right := fmt.Sprintf("%s %s %s", r.Verb, r.Resource, r.Name)
+	resource := r.Resource
+	if r.Subresource != "" {
+		resource += "/" + r.Subresource
+	}
+	right := fmt.Sprintf("%s %s %s", r.Verb, resource, r.Name)
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: slices.Contains(strings.Split(d.may, "\n"), right)}
 }
 
