@@ -1,0 +1,146 @@
+package run
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"proa.dev/kinds/kind"
+)
+
+func names(plugins []kind.Plugin) string {
+	var out []string
+	for _, p := range plugins {
+		out = append(out, p.Name)
+	}
+	return strings.Join(out, " ")
+}
+
+// TestPlugins shows which plugins there are without settings, and in which order.
+func TestPlugins(t *testing.T) {
+	c, err := Load("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutating, checking, err := c.Admission.steps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(mutating), "NamespaceLifecycle LimitRanger ServiceAccount NodeRestriction TaintNodesByCondition Priority DefaultTolerationSeconds "+
+		"DefaultStorageClass StorageObjectInUseProtection RuntimeClass DefaultIngressClass PodTopologyLabels"; got != want {
+		t.Errorf("hop 4 has\n%s\nwant\n%s", got, want)
+	}
+	if got, want := names(checking), "LimitRanger ServiceAccount PodSecurity Priority PersistentVolumeClaimResize RuntimeClass CertificateApproval CertificateSigning "+
+		"ClusterTrustBundleAttest CertificateSubjectRestriction NodeDeclaredFeatureValidator PodResizeValidator ResourceQuota"; got != want {
+		t.Errorf("hop 6 has\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestPluginSwitches switches plugins on and off, by flag and by file.
+func TestPluginSwitches(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "proa.yaml")
+	file := "enable-admission-plugins: [AlwaysPullImages, DenyServiceExternalIPs]\ndisable-admission-plugins: ResourceQuota,LimitRanger\n"
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path, Said{"disable-admission-plugins": {"PodSecurity,EventRateLimit", "NodeRestriction"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutating, checking, err := c.Admission.steps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := func(plugins []kind.Plugin, name string) bool {
+		return slices.ContainsFunc(plugins, func(p kind.Plugin) bool { return p.Name == name })
+	}
+	for _, name := range []string{"AlwaysPullImages", "LimitRanger"} {
+		if !on(mutating, name) || !on(checking, name) {
+			t.Errorf("%s is off", name)
+		}
+	}
+	if !on(checking, "DenyServiceExternalIPs") || on(checking, "PodSecurity") || on(mutating, "NodeRestriction") {
+		t.Errorf("got %s and %s", names(mutating), names(checking))
+	}
+}
+
+// TestPluginOrder holds the order of plugins against the one list of it, and the list against the plugins.
+func TestPluginOrder(t *testing.T) {
+	a := Admission{Enable: pluginOrder()}
+	mutating, checking, err := a.steps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, hop := range [][]kind.Plugin{mutating, checking} {
+		last := -1
+		for _, p := range hop {
+			at := slices.Index(pluginOrder(), p.Name)
+			if at <= last {
+				t.Errorf("%s is at %d, after %d", p.Name, at, last)
+			}
+			last = at
+		}
+	}
+}
+
+// TestPluginMistakes shows what people read when they name plugins wrongly.
+func TestPluginMistakes(t *testing.T) {
+	for flags, want := range map[string]string{
+		"enable-admission-plugins=PodSecurityPolicy":                               `--enable-admission-plugins: there is no admission plugin "PodSecurityPolicy"; there are AlwaysAdmit, `,
+		"disable-admission-plugins=resourcequota":                                  `--disable-admission-plugins: there is no admission plugin "resourcequota"; there are `,
+		"enable-admission-plugins=EventRateLimit":                                  `--enable-admission-plugins: proa does not have the admission plugin "EventRateLimit"`,
+		"enable-admission-plugins=AlwaysDeny disable-admission-plugins=AlwaysDeny": `AlwaysDeny is in enable-admission-plugins and in disable-admission-plugins; say one of them`,
+		"admission-control-config-file=/no/such/file":                              `--admission-control-config-file: open /no/such/file: no such file`,
+	} {
+		said := Said{}
+		for _, flag := range strings.Fields(flags) {
+			name, value, _ := strings.Cut(flag, "=")
+			said[name] = []string{value}
+		}
+		if _, err := Load("", said); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %s…", flags, err, want)
+		}
+	}
+}
+
+// TestPluginConfig reads the configuration of plugins from a file and from another beside it.
+func TestPluginConfig(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("standards.yaml", "apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\ndefaults: {enforce: baseline}\nexemptions: {namespaces: [kube-system]}\n")
+	head := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"
+	quota := "- {name: ResourceQuota, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{resource: pods, matchContains: [cpu]}]}}\n"
+	for _, c := range []struct{ title, text, want string }{
+		{"good", head + quota + "- {name: PodSecurity, path: standards.yaml}\n", ""},
+		{"no config", "kind: Pod\n", "is not an AdmissionConfiguration of apiserver.config.k8s.io/v1"},
+		{"a field that is not", head + "- {name: PodSecurity, file: x}\n", `unknown field "file"`},
+		{"no such plugin", head + "- {name: Nothing}\n", `there is no admission plugin "Nothing"`},
+		{"twice", head + quota + quota, "ResourceQuota is configured twice"},
+		{"no such file", head + "- {name: PodSecurity, path: none.yaml}\n", "the configuration of PodSecurity: open " + filepath.Join(dir, "none.yaml")},
+		{"of another plugin", head + strings.Replace(quota, "name: ResourceQuota", "name: PodSecurity", 1), `the configuration of PodSecurity: error unmarshaling JSON: while decoding JSON: json: unknown field "limitedResources"`},
+		{"no such level", head + "- {name: PodSecurity, configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {warn: strict}}}\n",
+			`the configuration of PodSecurity: defaults.warn: "strict" must be one of privileged, baseline, restricted`},
+		{"no such namespace", head + "- {name: PodSecurity, configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, exemptions: {namespaces: [A]}}}\n",
+			`the configuration of PodSecurity: exemptions.namespaces[0]: "A" a lowercase RFC 1123 label`},
+	} {
+		t.Run(c.title, func(t *testing.T) {
+			config, err := Load("", Said{"admission-control-config-file": {write("admission.yaml", c.text)}})
+			switch {
+			case c.want == "" && err != nil:
+				t.Error(err)
+			case c.want == "" && len(config.Admission.Plugins) != 2:
+				t.Errorf("got %q", config.Admission.Plugins)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("got error %v, want %s", err, c.want)
+			}
+		})
+	}
+}
