@@ -48,6 +48,8 @@ func registry() []known {
 		{"NodeAffinity", 2, makeNodeAffinity},
 		{"NodePorts", 0, plain(NodePorts)},
 		{"NodeResourcesFit", 1, makeFit},
+		{"PodTopologySpread", 2, makeSpread},
+		{"InterPodAffinity", 2, makePodAffinity},
 		{"NodeResourcesBalancedAllocation", 1, makeBalance},
 		{"ImageLocality", 1, plain(ImageLocality)},
 		{"DefaultBinder", 0, plain(DefaultBinder)},

@@ -83,6 +83,9 @@ func (s *State) SetNode(node *corev1.Node) {
 	n := s.change(slot)
 	old := *n
 	n.setNode(node)
+	if known && moved(old.Node, node) {
+		s.Touch()
+	}
 	if !known || zone(old.Node) != zone(node) {
 		s.placeInZone(slot, node)
 	}
@@ -90,6 +93,13 @@ func (s *State) SetNode(node *corev1.Node) {
 		s.countImages(old.Images, -1)
 		s.countImages(n.Images, 1)
 	}
+}
+
+// moved says that a node changed what those see of it who count pods elsewhere.
+func moved(was, is *corev1.Node) bool {
+	return !maps.Equal(was.Labels, is.Labels) || !slices.EqualFunc(was.Spec.Taints, is.Spec.Taints, func(a, b corev1.Taint) bool {
+		return a.Key == b.Key && a.Value == b.Value && a.Effect == b.Effect
+	})
 }
 
 // RemoveNode forgets a node. Its pods are remembered until they go, in case it comes back.

@@ -204,7 +204,13 @@ func (s *scheduler) onOther(r schema.GroupResource, ev client.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.signal()
-	s.state.Touch()
+	was, is := ev.Old, ev.Object
+	if ev.Deleted {
+		was, is = ev.Object, nil
+	}
+	if unsettles(r, was, is) {
+		s.state.Touch()
+	}
 	on, watched := resourceOf(r)
 	if !watched {
 		return
