@@ -1,0 +1,84 @@
+package gc
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/control/controltest"
+	"proa.dev/kinds"
+	"proa.dev/kinds/kind"
+)
+
+func TestScripts(t *testing.T) {
+	few := func() []*kind.Def { // the views of a script are slow
+		return slices.DeleteFunc(kinds.All(), func(d *kind.Def) bool {
+			return !slices.Contains([]string{"configmaps", "secrets", "clusterroles", "namespaces"}, d.Plural)
+		})
+	}
+	controltest.Scripts(t, "testdata/scripts/*.txt", append(linkers(), New(Resources(few)).Controller())...)
+	controltest.Scripts(t, "testdata/all/*.txt", append(linkers(), New(Resources(kinds.All)).Controller())...)
+}
+
+// TestDecide runs the lines of testdata/decide.txt: where the references of an object lead, what is special about it, and
+// what must be done.
+func TestDecide(t *testing.T) {
+	text, err := os.ReadFile("testdata/decide.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
+			continue
+		}
+		n++
+		left, want, _ := strings.Cut(line, "->")
+		o := &corev1.ConfigMap{}
+		var stand []standing
+		var f facts
+		f.owns, f.loops = func() bool { return false }, func() bool { return false }
+		for word := range strings.FieldsSeq(left) {
+			switch word {
+			case "solid", "dangling", "waiting", "unknown":
+				stand = append(stand, map[string]standing{"solid": solid, "dangling": dangling, "waiting": waiting, "unknown": unknown}[word])
+				o.OwnerReferences = append(o.OwnerReferences, metav1.OwnerReference{UID: types.UID(fmt.Sprint(len(stand)))})
+			case "deleting":
+				o.DeletionTimestamp = &metav1.Time{}
+			case "foreground":
+				o.Finalizers = append(o.Finalizers, metav1.FinalizerDeleteDependents)
+			case "orphan":
+				o.Finalizers = append(o.Finalizers, metav1.FinalizerOrphanDependents)
+			case "owner":
+				f.owns = func() bool { return true }
+			case "loop":
+				f.loops = func() bool { return true }
+			default:
+				t.Fatalf("%q in %s", word, line)
+			}
+		}
+		v := decide(o, stand, f)
+		got := "nothing"
+		switch {
+		case v.unlink != nil:
+			got = fmt.Sprint("unlink ", v.unlink)
+		case v.remove != "":
+			got = "delete " + string(v.remove)
+			if v.unblock {
+				got = "unblock, " + got
+			}
+		}
+		if got != strings.TrimSpace(want) {
+			t.Errorf("%s: %s, want%s", left, got, want)
+		}
+	}
+	if n < 15 {
+		t.Errorf("only %d cases", n)
+	}
+}
