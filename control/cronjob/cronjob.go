@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
@@ -15,7 +16,7 @@ var cronKind = batchv1.SchemeGroupVersion.WithKind("CronJob")
 
 // Controller returns the loop.
 func Controller() control.Controller {
-	r := &reconciler{known: map[control.Key]string{}}
+	r := &reconciler{known: map[control.Key]schedule{}}
 	return control.Controller{
 		Name: "cronjob-controller", For: gr.CronJobs, Workers: 5,
 		Triggers: []control.Trigger{{On: gr.Jobs, Keys: control.Owner("batch", "CronJob")}},
@@ -27,24 +28,29 @@ func Controller() control.Controller {
 	}
 }
 
+// schedule is what the schedule of a CronJob was at the last look.
+type schedule struct {
+	uid        types.UID
+	text, zone string
+}
+
 type reconciler struct {
 	mu    sync.Mutex // guards known
-	known map[control.Key]string
+	known map[control.Key]schedule
 }
 
 // rescheduled says that a CronJob has got another schedule since the last look. It begins to count with the next time then: that times in the
 // past were due by the new schedule is no reason to run at once.
 func (r *reconciler) rescheduled(k control.Key, c *batchv1.CronJob) bool {
-	zone := ""
+	now := schedule{uid: c.UID, text: c.Spec.Schedule}
 	if c.Spec.TimeZone != nil {
-		zone = *c.Spec.TimeZone
+		now.zone = *c.Spec.TimeZone
 	}
-	now := string(c.UID) + " " + zone + " " + c.Spec.Schedule
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was, known := r.known[k]
+	was := r.known[k]
 	r.known[k] = now
-	return known && was != now
+	return was.uid == now.uid && was != now
 }
 
 func (r *reconciler) forget(k control.Key) {

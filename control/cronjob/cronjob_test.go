@@ -140,7 +140,7 @@ func (m *moment) look() string {
 }
 
 func TestRescheduled(t *testing.T) {
-	x := &reconciler{known: map[control.Key]string{}}
+	x := &reconciler{known: map[control.Key]schedule{}}
 	c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{UID: "1"}, Spec: batchv1.CronJobSpec{Schedule: "* * * * *"}}
 	steps := []struct {
 		what   string
@@ -152,6 +152,7 @@ func TestRescheduled(t *testing.T) {
 		{"another schedule", func() { c.Spec.Schedule = "@hourly" }, true},
 		{"nothing new again", func() {}, false},
 		{"another zone", func() { c.Spec.TimeZone = new("Asia/Tokyo") }, true},
+		{"another of the name", func() { c.UID, c.Spec.Schedule = "2", "@daily" }, false},
 		{"forgotten", func() { x.forget(control.Key{}) }, false},
 	}
 	for _, s := range steps {
