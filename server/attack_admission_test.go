@@ -27,10 +27,7 @@ func guarded(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	on := func(plugins []Plugin) []Plugin {
-		return slices.DeleteFunc(plugins, func(p Plugin) bool { return p.Off })
-	}
-	r.Mutate, r.Check = on(plugins), on(checks(t))
+	r.Mutate, r.Check = slices.DeleteFunc(plugins, func(p Plugin) bool { return p.Off }), checks(t)
 	return r
 }
 
