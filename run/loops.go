@@ -16,9 +16,11 @@ import (
 	"proa.dev/control/clusterrole"
 	"proa.dev/control/definition"
 	"proa.dev/control/namespace"
+	"proa.dev/control/nodelife"
 	"proa.dev/control/protection"
 	"proa.dev/control/rootca"
 	"proa.dev/control/serviceaccount"
+	"proa.dev/control/tainteviction"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/node/simulate"
@@ -40,6 +42,8 @@ func (s *Server) controllers() []control.Controller {
 		serviceaccount.Controller(),
 		rootca.Controller(string(s.pki.CA().PEM)),
 		clusterrole.Controller(authz.Aggregate),
+		nodelife.Controller(nodelife.Config{}),
+		tainteviction.Controller(),
 		namespace.Controller(namespaced, s.controller("namespace-controller").View),
 	)
 	if s.Simulate > 0 {

@@ -237,6 +237,10 @@ func (s *Server) begin(ctx context.Context) error {
 	if err := server.Plant(ctx, c, s.rbac, seed); err != nil {
 		return fmt.Errorf("make the objects of a new cluster: %w", err)
 	}
+	// The loops begin as soon as this returns, and hop 3 must know their roles by then.
+	if err := s.rbac.Wait(ctx); err != nil {
+		return fmt.Errorf("read the roles: %w", err)
+	}
 	if err := simulate.Register(ctx, c, s.Simulate); err != nil {
 		return err
 	}

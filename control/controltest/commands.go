@@ -11,6 +11,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -87,8 +88,10 @@ func (s *stage) do(st step) string {
 	return st.render(out)
 }
 
-// settle gives what is perturbed the time to come to an end.
+// settle gives the controllers the time to try again what failed because somebody else was faster, and what is perturbed
+// the time to come to an end.
 func (s *stage) settle() {
+	time.Sleep(20 * time.Millisecond)
 	if s.perturb != nil {
 		time.Sleep(s.perturb.patience)
 	}
@@ -136,13 +139,19 @@ func (s *stage) create(body string) error {
 		if def.Sub("status") == nil || !strings.Contains("\n"+doc, "\nstatus:") {
 			continue
 		}
-		want.SetResourceVersion(made.GetResourceVersion())
 		want.SetUID(made.GetUID())
-		if _, err := s.cluster.Client.Update(s.Context(), def.Resource(), want, "status"); err != nil {
+		if err := s.store(def, want, "status"); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// store writes an object over whatever it is by now: a controller may have been faster than the script.
+func (s *stage) store(def *kind.Def, obj kind.Object, sub string) error {
+	obj.SetResourceVersion("")
+	_, err := s.cluster.Client.Update(s.Context(), def.Resource(), obj, sub)
+	return err
 }
 
 func documents(body string) (out []string) {
@@ -171,29 +180,33 @@ func decode(doc string) (*kind.Def, kind.Object, error) {
 
 // change merges a patch into an object, and into its status.
 func (s *stage) change(resource, name, patch string) error {
-	def, obj, err := s.find(resource, name)
-	if err != nil {
-		return err
-	}
 	merge, err := yaml.YAMLToJSON([]byte(patch))
 	if err != nil {
 		return err
 	}
-	next, err := merged(def, obj, merge)
-	if err != nil {
-		return err
+	for _, sub := range []string{"", "status"} {
+		if sub != "" && !strings.Contains("\n"+patch, "\nstatus:") {
+			break
+		}
+		for try := 0; ; try++ {
+			def, obj, err := s.find(resource, name)
+			if err != nil {
+				return err
+			}
+			next, err := merged(def, obj, merge)
+			if err != nil {
+				return err
+			}
+			if _, err = s.cluster.Client.Update(s.Context(), def.Resource(), next, sub); err == nil {
+				break
+			}
+			if try > 10 || !apierrors.IsConflict(err) {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+		}
 	}
-	if obj, err = s.cluster.Client.Update(s.Context(), def.Resource(), next, ""); err != nil {
-		return err
-	}
-	if def.Sub("status") == nil || !strings.Contains("\n"+patch, "\nstatus:") {
-		return nil
-	}
-	if next, err = merged(def, obj, merge); err != nil {
-		return err
-	}
-	_, err = s.cluster.Client.Update(s.Context(), def.Resource(), next, "status")
-	return err
+	return nil
 }
 
 func merged(def *kind.Def, obj kind.Object, patch []byte) (kind.Object, error) {
@@ -286,6 +299,7 @@ func (s *stage) each(patterns []string, change func(*corev1.Pod) (sub string)) e
 		if sub == "" {
 			continue
 		}
+		pod.ResourceVersion = ""
 		if _, err := s.cluster.Client.Update(s.Context(), gr.Pods, pod, sub); err != nil {
 			return err
 		}

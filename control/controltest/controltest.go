@@ -105,15 +105,17 @@ func play(t *testing.T, steps []step, controllers []control.Controller, p *pertu
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { s.live(ctx) })
+		defer func() {
+			stop()
+			wg.Wait()
+			s.cluster.Stop()
+		}()
 		synctest.Wait()
 		var out strings.Builder
 		for _, st := range steps {
 			out.WriteString(s.do(st))
 		}
 		got = out.String()
-		stop()
-		wg.Wait()
-		s.cluster.Stop()
 	})
 	return got
 }
