@@ -9,11 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"proa.dev/control/controltest"
 )
-
-func TestScripts(t *testing.T) { controltest.Scripts(t, "testdata/scripts/*.txt", Controller()) }
 
 func TestTooManyAddresses(t *testing.T) {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}

@@ -3,28 +3,13 @@ package gc
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"proa.dev/control/controltest"
-	"proa.dev/kinds"
-	"proa.dev/kinds/kind"
 )
-
-func TestScripts(t *testing.T) {
-	few := func() []*kind.Def { // the views of a script are slow
-		return slices.DeleteFunc(kinds.All(), func(d *kind.Def) bool {
-			return !slices.Contains([]string{"configmaps", "secrets", "clusterroles", "namespaces"}, d.Plural)
-		})
-	}
-	controltest.Scripts(t, "testdata/scripts/*.txt", append(linkers(), New(Resources(few)).Controller())...)
-	controltest.Scripts(t, "testdata/all/*.txt", append(linkers(), New(Resources(kinds.All)).Controller())...)
-}
 
 // TestDecide runs the lines of testdata/decide.txt: where the references of an object lead, what is special about it, and
 // what must be done.

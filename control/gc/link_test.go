@@ -1,4 +1,4 @@
-package gc
+package gc_test
 
 import (
 	"context"

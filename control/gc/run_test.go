@@ -1,4 +1,4 @@
-package gc
+package gc_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
+	"proa.dev/control/gc"
 	"proa.dev/kinds"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
@@ -28,7 +29,7 @@ func TestResourcesThatComeLater(t *testing.T) {
 		})
 		var mu sync.Mutex
 		served := []string{"configmaps", "namespaces"}
-		g := New(Resources(func() []*kind.Def {
+		g := gc.New(gc.Resources(func() []*kind.Def {
 			mu.Lock()
 			defer mu.Unlock()
 			return slices.DeleteFunc(kinds.All(), func(d *kind.Def) bool { return !slices.Contains(served, d.Plural) })

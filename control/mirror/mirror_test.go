@@ -7,11 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"proa.dev/control/controltest"
 )
-
-func TestScripts(t *testing.T) { controltest.Scripts(t, "testdata/scripts/*.txt", Controller()) }
 
 func TestWhatDoesNotFitIsSaid(t *testing.T) {
 	e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
