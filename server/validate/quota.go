@@ -18,41 +18,50 @@ import (
 // whichever server it went through. Quotas are lowered by the controller that counts again.
 func resourceQuota(limited []quota.Limited) func(context.Context, *kind.Admission) error {
 	return func(ctx context.Context, a *kind.Admission) error {
-		c := quota.Counter{Resource: a.Def.Resource(), Now: time.Now()}
-		w := quota.Write{Verb: a.Verb, Sub: a.Sub, Object: a.Object, Old: a.Old}
-		if a.Namespace == "" || a.Def.Scope != kind.Namespaced || !c.Counts(w) {
+		if a.Namespace == "" || a.Def.Scope != kind.Namespaced || !(quota.Counter{Resource: a.Def.Resource()}).Counts(written(a)) {
 			return nil
 		}
-		charge := func(ctx context.Context, d kind.Door) ([]*corev1.ResourceQuota, error) {
-			quotas, err := all[*corev1.ResourceQuota](ctx, d, quotasOf(), a.Namespace)
-			if err != nil || len(quotas) == 0 && len(limited) == 0 {
+		return spend(ctx, a, limited)
+	}
+}
+
+// written is the write as quotas see it.
+func written(a *kind.Admission) quota.Write {
+	return quota.Write{Verb: a.Verb, Sub: a.Sub, Object: a.Object, Old: a.Old}
+}
+
+// spend charges the quotas of a namespace for a write.
+func spend(ctx context.Context, a *kind.Admission, limited []quota.Limited) error {
+	charge := func(ctx context.Context, d kind.Door) ([]*corev1.ResourceQuota, error) {
+		quotas, err := all[*corev1.ResourceQuota](ctx, d, quotasOf(), a.Namespace)
+		if err != nil || len(quotas) == 0 && len(limited) == 0 {
+			return nil, err
+		}
+		c := quota.Counter{Resource: a.Def.Resource(), Now: time.Now()}
+		if quota.NeedsDevices(c.Resource) {
+			if c.Devices, err = devices(ctx, d); err != nil {
 				return nil, err
 			}
-			if quota.NeedsDevices(c.Resource) {
-				if c.Devices, err = devices(ctx, d); err != nil {
-					return nil, err
-				}
-			}
-			charged, err := c.Charge(quotas, w, limited)
-			if refusal, ok := errors.AsType[quota.Refusal](err); ok {
-				return nil, a.Forbid(refusal)
-			}
-			return charged, err
 		}
-		// The first look refuses what cannot be, without waiting for anybody.
-		charged, err := charge(ctx, a.Door)
-		if err != nil || len(charged) == 0 || a.DryRun {
-			return err
+		charged, err := c.Charge(quotas, written(a), limited)
+		if refusal, ok := errors.AsType[quota.Refusal](err); ok {
+			return nil, a.Forbid(refusal)
 		}
-		a.Join(func(ctx context.Context, tx kind.Replacer) error {
-			charged, err := charge(ctx, tx)
-			for _, q := range charged {
-				tx.Replace(quotasOf(), q)
-			}
-			return err
-		})
-		return nil
+		return charged, err
 	}
+	// The first look refuses what cannot be, without waiting for anybody.
+	charged, err := charge(ctx, a.Door)
+	if err != nil || len(charged) == 0 || a.DryRun {
+		return err
+	}
+	a.Join(func(ctx context.Context, tx kind.Replacer) error {
+		charged, err := charge(ctx, tx)
+		for _, q := range charged {
+			tx.Replace(quotasOf(), q)
+		}
+		return err
+	})
+	return nil
 }
 
 func quotasOf() schema.GroupResource { return schema.GroupResource{Resource: "resourcequotas"} }
