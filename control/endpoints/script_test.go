@@ -7,4 +7,6 @@ import (
 	"proa.dev/control/endpoints"
 )
 
-func TestScripts(t *testing.T) { controltest.Scripts(t, "testdata/scripts/*.txt", endpoints.Controller()) }
+func TestScripts(t *testing.T) {
+	controltest.Scripts(t, "testdata/scripts/*.txt", endpoints.Controller())
+}

@@ -7,4 +7,6 @@ import (
 	"proa.dev/control/endpointslice"
 )
 
-func TestScripts(t *testing.T) { controltest.Scripts(t, "testdata/scripts/*.txt", endpointslice.Controller()) }
+func TestScripts(t *testing.T) {
+	controltest.Scripts(t, "testdata/scripts/*.txt", endpointslice.Controller())
+}
