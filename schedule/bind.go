@@ -27,12 +27,8 @@ func (s *scheduler) bind(ctx context.Context, t *try, waits []waiting) {
 		return
 	}
 	pod, node := t.info.Pod, t.decision.Node
-	binding := &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
-	}
-	if _, err := s.writer.Act(ctx, gr.Pods, pod.Namespace, pod.Name, "binding", binding); err != nil {
-		s.unbound(ctx, t, fmt.Errorf("running Bind plugin %q: %w", "DefaultBinder", err))
+	if err := s.write(ctx, t.profile, pod, node); err != nil {
+		s.unbound(ctx, t, err)
 		return
 	}
 	s.events.say(pod, t.profile.Name, corev1.EventTypeNormal, "Scheduled", "Binding",
@@ -43,6 +39,21 @@ func (s *scheduler) bind(ctx context.Context, t *try, waits []waiting) {
 			p.PostBind(node)
 		}
 	}
+}
+
+// write writes the node of a pod, or lets an extender do it.
+func (s *scheduler) write(ctx context.Context, profile *Profile, pod *corev1.Pod, node string) error {
+	if e := profile.binder(pod); e != nil {
+		return e.bind(pod, node)
+	}
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+	}
+	if _, err := s.writer.Act(ctx, gr.Pods, pod.Namespace, pod.Name, "binding", binding); err != nil {
+		return fmt.Errorf("running Bind plugin %q: %w", "DefaultBinder", err)
+	}
+	return nil
 }
 
 // wait waits until a plugin lets a pod go on.

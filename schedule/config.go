@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,17 @@ type Config struct {
 	Recent *Recent
 	// Metrics, if set, are counted.
 	Metrics *Metrics
+	// Post asks an extender and returns the body of its answer. It sees to TLS and the timeout as the extender's
+	// configuration says, and makes an error of every status but OK. Without it there can be no extenders.
+	Post func(ctx context.Context, extender *configv1.Extender, url string, body []byte) ([]byte, error)
+}
+
+// post is Post for as long as the scheduler runs.
+func (c Config) post(ctx context.Context) func(*configv1.Extender, string, []byte) ([]byte, error) {
+	if c.Post == nil {
+		return nil
+	}
+	return func(e *configv1.Extender, url string, body []byte) ([]byte, error) { return c.Post(ctx, e, url, body) }
 }
 
 // longestPark is how long a rejected pod is left alone when nothing happens.
@@ -165,6 +177,13 @@ func (c Config) queue() QueueSettings {
 func (c Config) profiles(deps Deps) ([]Profile, error) {
 	f := c.file()
 	deps.Metrics = c.Metrics
+	for _, e := range f.Extenders {
+		for _, r := range e.ManagedResources {
+			if r.IgnoredByScheduler {
+				deps.Elsewhere = append(deps.Elsewhere, r.Name)
+			}
+		}
+	}
 	var out []Profile
 	for i := range f.Profiles {
 		in := &f.Profiles[i]

@@ -128,11 +128,18 @@ func (c *compiled) decide(s *Snapshot, pod *PodInfo, seed Seed, explain bool) De
 	}
 	if nominee := s.Node(pod.Pod.Status.NominatedNodeName); nominee != nil && (c.nodes == nil || c.nodes.Has(nominee.Name())) {
 		if v, _ := c.filter(s, pod, nominee); v == nil {
-			d.Node, d.Seen, d.Fits = nominee.Name(), 1, 1
-			return d
+			c.fit = append(c.fit[:0], nominee)
+			if c.askFilters(pod, &d); d.Err == nil && len(c.fit) == 1 {
+				d.Node, d.Seen, d.Fits = nominee.Name(), 1, 1
+				return d
+			}
+			d = Decision{Seed: seed, Total: s.Len(), parts: c.parts}
 		}
 	}
 	c.search(s, pod, &d)
+	if !explain && d.Err == nil { // to explain a decision nobody else is asked
+		c.askFilters(pod, &d)
+	}
 	if d.Err != nil || len(c.fit) == 0 {
 		return d
 	}
@@ -142,6 +149,9 @@ func (c *compiled) decide(s *Snapshot, pod *PodInfo, seed Seed, explain bool) De
 		return d
 	}
 	c.score(&d, explain)
+	if !explain {
+		c.askPriorities(pod)
+	}
 	d.Node, d.Score = c.best(seed.Tie)
 	return d
 }
@@ -177,7 +187,7 @@ func (c *compiled) search(s *Snapshot, pod *PodInfo, d *Decision) {
 		return
 	}
 	enough := c.profile.enough(d.Total)
-	if len(c.scorers) == 0 {
+	if len(c.scorers) == 0 && !c.profile.extended() {
 		enough = 1
 	}
 	at := d.Seed.Start % d.Total
@@ -208,7 +218,7 @@ func (d *Decision) blame(plugin string, v *Verdict) {
 func (c *compiled) filter(s *Snapshot, pod *PodInfo, n *NodeInfo) (*Verdict, string) {
 	if len(s.nominated) > 0 {
 		if waiting := s.rivals(n, pod); len(waiting) > 0 {
-			if v, by := c.filterAnew(s.With(n.Name(), waiting...), pod, n.Name()); v != nil {
+			if v, by := c.filterWith(s, pod, n, waiting); v != nil {
 				return v, by
 			}
 		}
@@ -246,24 +256,14 @@ func (c *compiled) ask(n *NodeInfo) (*Verdict, string) {
 	return nil, ""
 }
 
-// filterAnew asks about a node of another snapshot. Plugins that read only the node need not prepare for it.
-func (c *compiled) filterAnew(s *Snapshot, pod *PodInfo, node string) (*Verdict, string) {
-	n := s.Node(node)
-	for i := range c.parts {
-		p := c.parts[i]
-		if p.Reuse != WhileNode {
-			p.Prepared = p.Prepare(s, pod)
-		}
-		if p.Reject != nil {
-			return p.Reject, p.Name
-		}
-		if p.Filter != nil {
-			if v := p.Filter(n); v != nil {
-				return v, p.Name
-			}
-		}
+// filterWith asks about a node as if more pods were on it.
+func (c *compiled) filterWith(s *Snapshot, pod *PodInfo, n *NodeInfo, more []*PodInfo) (*Verdict, string) {
+	t := newTrial(s, pod, c.parts, n)
+	defer t.end()
+	for _, p := range more {
+		t.add(p)
 	}
-	return nil, ""
+	return t.ask()
 }
 
 // rivals are the pods that wait for room on a node and come before this pod.

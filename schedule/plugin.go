@@ -47,7 +47,8 @@ type Prepared struct {
 	// Reuse is what the plugin promises about the closures above.
 	Reuse Reuse
 	// Update keeps them true when a pod came to a node (by is 1) or left it (by is -1). It returns false when they
-	// have to be made anew. With WhileTold it must be set.
+	// have to be made anew to score; Filter must be true even then, and the opposite must undo it, for this is how it is
+	// tried out what would be if pods were gone. With WhileTold it must be set, with Never it may be.
 	Update func(node *NodeInfo, pod *PodInfo, by int) bool
 
 	// Reserve claims what the pod needs on its node, in memory. Unreserve gives it back; it is called for each
@@ -140,4 +141,6 @@ type Profile struct {
 	Plugins []Plugin
 	// Percentage of the nodes that must be found to fit before the search ends; 0 means less in larger clusters.
 	Percentage int32
+	// Extenders are asked about the nodes that fit.
+	Extenders []*Extender
 }

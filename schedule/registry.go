@@ -3,6 +3,7 @@ package schedule
 import (
 	"encoding/json"
 	"log/slog"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	configv1 "k8s.io/kube-scheduler/config/v1"
@@ -22,6 +23,12 @@ type Deps struct {
 	Metrics *Metrics
 	// Activate brings pods that wait to be tried now.
 	Activate func(...types.UID)
+	// Recall takes a pod back that has a node and is held back by a plugin. It returns false if there is none.
+	Recall func(types.UID) bool
+	// Go runs something in the background for as long as the scheduler runs.
+	Go func(func())
+	// Elsewhere are the resources that extenders see to, and nobody here.
+	Elsewhere []string
 }
 
 // maker makes a plugin from the arguments in the configuration, which are empty if there are none.
@@ -50,6 +57,7 @@ func registry() []known {
 		{"NodeResourcesFit", 1, makeFit},
 		{"PodTopologySpread", 2, makeSpread},
 		{"InterPodAffinity", 2, makePodAffinity},
+		{"DefaultPreemption", 0, makePreemption},
 		{"NodeResourcesBalancedAllocation", 1, makeBalance},
 		{"ImageLocality", 1, plain(ImageLocality)},
 		{"DefaultBinder", 0, plain(DefaultBinder)},
@@ -64,7 +72,7 @@ func makeNodeAffinity(_ Deps, raw json.RawMessage) (Plugin, error) {
 	return NodeAffinity(args.AddedAffinity)
 }
 
-func makeFit(_ Deps, raw json.RawMessage) (Plugin, error) {
+func makeFit(deps Deps, raw json.RawMessage) (Plugin, error) {
 	var args configv1.NodeResourcesFitArgs
 	if err := decodeArgs(raw, &args); err != nil {
 		return Plugin{}, err
@@ -80,7 +88,7 @@ func makeFit(_ Deps, raw json.RawMessage) (Plugin, error) {
 			strategy.Shape = append(strategy.Shape, Point{int64(p.Utilization), int64(p.Score) * (MaxScore / topShapeScore)})
 		}
 	}
-	return Fit(FitArgs{Ignored: args.IgnoredResources, IgnoredGroups: args.IgnoredResourceGroups, Strategy: strategy}), nil
+	return Fit(FitArgs{Ignored: slices.Concat(args.IgnoredResources, deps.Elsewhere), IgnoredGroups: args.IgnoredResourceGroups, Strategy: strategy}), nil
 }
 
 func makeBalance(_ Deps, raw json.RawMessage) (Plugin, error) {

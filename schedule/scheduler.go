@@ -90,9 +90,16 @@ func newScheduler(ctx context.Context, log *slog.Logger, c client.Client, config
 		s.metrics = NewMetrics()
 	}
 	s.events = newEvents(c, log)
-	profiles, err := config.profiles(Deps{Client: c, Log: log, Views: s.views, Events: s.events, Activate: s.activate})
+	profiles, err := config.profiles(Deps{Client: c, Log: log, Views: s.views, Events: s.events, Activate: s.activate, Go: s.work.Go})
 	if err != nil {
 		return nil, err
+	}
+	extenders, err := newExtenders(config.file().Extenders, config.post(ctx))
+	if err != nil {
+		return nil, err
+	}
+	for i := range profiles {
+		profiles[i].Extenders = extenders
 	}
 	seen := map[schema.GroupResource]bool{gr.Pods: true, gr.Nodes: true}
 	for i := range profiles {
