@@ -85,3 +85,33 @@ func makePodAffinity(deps Deps, raw json.RawMessage) (Plugin, error) {
 	}
 	return PodAffinity(PodAffinityArgs{HardWeight: int64(*args.HardPodAffinityWeight), OwnOnly: args.IgnorePreferredTermsOfExistingPods}, deps.Views), nil
 }
+
+func makePreemption(deps Deps, raw json.RawMessage) (Plugin, error) {
+	var args configv1.DefaultPreemptionArgs
+	if err := decodeArgs(raw, &args); err != nil {
+		return Plugin{}, err
+	}
+	percentage, absolute := int32(10), int32(100)
+	if args.MinCandidateNodesPercentage != nil {
+		percentage = *args.MinCandidateNodesPercentage
+	}
+	if args.MinCandidateNodesAbsolute != nil {
+		absolute = *args.MinCandidateNodesAbsolute
+	}
+	var errs field.ErrorList
+	first, second := field.NewPath("minCandidateNodesPercentage"), field.NewPath("minCandidateNodesAbsolute")
+	if percentage < 0 || percentage > 100 {
+		errs = append(errs, field.Invalid(first, percentage, "not in valid range [0, 100]"))
+	}
+	if absolute < 0 {
+		errs = append(errs, field.Invalid(second, absolute, "not in valid range [0, inf)"))
+	}
+	if percentage == 0 && absolute == 0 {
+		errs = append(errs, field.Invalid(first, percentage, "cannot be zero at the same time as minCandidateNodesAbsolute"),
+			field.Invalid(second, absolute, "cannot be zero at the same time as minCandidateNodesPercentage"))
+	}
+	if err := errs.ToAggregate(); err != nil {
+		return Plugin{}, err
+	}
+	return Preemption(PreemptionArgs{Percentage: int(percentage), Absolute: int(absolute)}, deps), nil
+}
