@@ -44,7 +44,7 @@ type series struct {
 
 const (
 	eventWriters = 4
-	eventQueue   = 4096
+	eventQueue   = 10000
 	// A series ends after this long without a repetition, and is written no more often than every refresh.
 	seriesEnds    = 6 * time.Minute
 	seriesRefresh = 30 * time.Minute

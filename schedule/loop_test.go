@@ -147,7 +147,7 @@ func (s *stage) do(command, body string) string {
 	case "change":
 		err = s.change(words[1], words[2], body)
 	case "delete":
-		on, namespace := resource(words[1])
+		on, namespace := plural(words[1])
 		err = s.admin.Delete(s.Context(), on, namespace, words[2], metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	case "fail":
 		s.door.mu.Lock()
@@ -223,7 +223,7 @@ func decode(doc string) (kind.Object, groupResource, error) {
 	return nil, groupResource{}, fmt.Errorf("no kind %q", tm.Kind)
 }
 
-func resource(name string) (groupResource, string) {
+func plural(name string) (groupResource, string) {
 	for _, def := range kinds.All() {
 		if def.Plural == name && def.Hub == nil {
 			if def.Scope == kind.Namespaced {
@@ -236,7 +236,7 @@ func resource(name string) (groupResource, string) {
 }
 
 func (s *stage) change(name, object, body string) error {
-	on, namespace := resource(name)
+	on, namespace := plural(name)
 	obj, err := s.admin.Get(s.Context(), on, namespace, object, "")
 	if err != nil {
 		return err

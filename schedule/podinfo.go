@@ -79,6 +79,16 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	return p
 }
 
+// renewed is a newer state of a pod that is on a node, where little of it can change.
+func (p *PodInfo) renewed(pod *corev1.Pod) *PodInfo {
+	if !sameDemand(p.Pod, pod) {
+		return NewPodInfo(pod)
+	}
+	out := *p
+	out.Pod = pod
+	return &out
+}
+
 // affine says that the pod has anything to say about other pods.
 func (p *PodInfo) affine() bool {
 	return len(p.Affinity)+len(p.AntiAffinity)+len(p.PreferAffinity)+len(p.PreferAntiAffinity) > 0

@@ -399,6 +399,11 @@ func (q *Queue) Happened(on Resource, do Action, was, is kind.Object, not types.
 	}
 }
 
+// cares says whether anybody waits for such changes.
+func (q *Queue) cares(on Resource, do Action) bool {
+	return len(q.parked[anyPlugin]) > 0 || slices.ContainsFunc(q.wakes[on], func(w wake) bool { return w.Do&do != 0 })
+}
+
 // anyPlugin is who rejects a pod that any change may help.
 const anyPlugin = "Extender"
 

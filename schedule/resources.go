@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -120,9 +121,12 @@ func IsScalar(name corev1.ResourceName) bool {
 		strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) || strings.HasPrefix(s, corev1.ResourceAttachableVolumesPrefix)
 }
 
-// requests are what a pod counts for on its node: what it asks for, or has been given while a resize is under way. filled is
-// the same with defaults for containers that ask for nothing.
+// requests are what a pod counts for on its node: what it asks for, or has been given while a resize is under way. cpu and
+// memory are the same with defaults for containers that ask for nothing.
 func requests(pod *corev1.Pod) (plain Resources, cpu, memory int64) {
+	if isSimple(pod) {
+		return simpleRequests(pod)
+	}
 	options := helper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	list := helper.PodRequests(pod, options)
 	plain = NewResources(list)
@@ -132,6 +136,68 @@ func requests(pod *corev1.Pod) (plain Resources, cpu, memory int64) {
 		filled = helper.PodRequests(pod, options)
 	}
 	return plain, filled.Cpu().MilliValue(), filled.Memory().Value()
+}
+
+// isSimple says that what a pod counts for is the sum of its containers.
+func isSimple(pod *corev1.Pod) bool {
+	if len(pod.Spec.InitContainers) > 0 || pod.Spec.Resources != nil || pod.Status.Resources != nil || pod.Status.AllocatedResources != nil {
+		return false
+	}
+	for i := range pod.Status.ContainerStatuses {
+		if c := &pod.Status.ContainerStatuses[i]; c.Resources != nil || len(c.AllocatedResources) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// simpleRequests adds up, which for most pods is all there is to do. It saves the maps that the general way makes.
+func simpleRequests(pod *corev1.Pod) (plain Resources, cpu, memory int64) {
+	add := func(list corev1.ResourceList, fill bool) {
+		r := NewResources(list)
+		plain.add(&r, 1)
+		cpu += r.CPU
+		memory += r.Memory
+		if !fill {
+			return
+		}
+		if _, asked := list[corev1.ResourceCPU]; !asked {
+			cpu += defaultCPU
+		}
+		if _, asked := list[corev1.ResourceMemory]; !asked {
+			memory += defaultMemory
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(pod.Spec.Containers[i].Resources.Requests, true)
+	}
+	if len(pod.Spec.Overhead) > 0 {
+		add(pod.Spec.Overhead, false)
+	}
+	return plain, cpu, memory
+}
+
+// sameDemand says that a pod counts for the same in two of its states.
+func sameDemand(a, b *corev1.Pod) bool {
+	containers := func(x, y []corev1.Container) bool {
+		return slices.EqualFunc(x, y, func(c, d corev1.Container) bool { return sameResources(c.Resources.Requests, d.Resources.Requests) })
+	}
+	given := func(x, y []corev1.ContainerStatus) bool {
+		return slices.EqualFunc(x, y, func(c, d corev1.ContainerStatus) bool {
+			return c.Name == d.Name && sameResources(c.AllocatedResources, d.AllocatedResources) && sameNeeds(c.Resources, d.Resources)
+		})
+	}
+	return containers(a.Spec.Containers, b.Spec.Containers) && containers(a.Spec.InitContainers, b.Spec.InitContainers) &&
+		sameNeeds(a.Spec.Resources, b.Spec.Resources) && sameResources(a.Spec.Overhead, b.Spec.Overhead) &&
+		given(a.Status.ContainerStatuses, b.Status.ContainerStatuses) && given(a.Status.InitContainerStatuses, b.Status.InitContainerStatuses) &&
+		sameNeeds(a.Status.Resources, b.Status.Resources) && sameResources(a.Status.AllocatedResources, b.Status.AllocatedResources)
+}
+
+func sameNeeds(a, b *corev1.ResourceRequirements) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return sameResources(a.Requests, b.Requests)
 }
 
 // missing are the defaults that apply. A pod with requests of its own gets one only for what nobody asks for.

@@ -20,11 +20,17 @@ type State struct {
 	zoneNames []string
 	free      []int32
 	ghosts    map[string]int32 // nodes that are gone, with pods still on them
-	homes     map[types.UID]int32
+	homes     map[types.UID]home
 	gen       uint64
 	stale     struct{ order, slots, images, nominated bool }
 
 	changes []change // the latest, the last of which has the number cur.seq
+}
+
+// home is where a pod is counted, and as what.
+type home struct {
+	slot int32
+	pod  *PodInfo
 }
 
 // change is a pod that came or went.
@@ -41,7 +47,7 @@ const keptChanges = 4096
 func NewState(c Cluster) *State {
 	return &State{
 		cur: Snapshot{Cluster: c, slots: map[string]int32{}, images: newCounts(), nominated: map[int32][]*PodInfo{}},
-		own: map[int]bool{}, ghosts: map[string]int32{}, homes: map[types.UID]int32{},
+		own: map[int]bool{}, ghosts: map[string]int32{}, homes: map[types.UID]home{},
 	}
 }
 
@@ -121,8 +127,8 @@ func (s *State) RemoveNode(name string) {
 
 // AddPod counts a pod on a node, or counts it anew if it is there already. The node need not exist yet.
 func (s *State) AddPod(p *PodInfo, node string) {
-	if slot, on := s.homes[p.Pod.UID]; on {
-		if s.replace(slot, p, node) {
+	if h, on := s.homes[p.Pod.UID]; on {
+		if s.replace(h, p, node) {
 			return
 		}
 		s.RemovePod(p.Pod.UID)
@@ -136,24 +142,27 @@ func (s *State) AddPod(p *PodInfo, node string) {
 	}
 	n := s.change(slot)
 	n.add(p, true)
-	s.homes[p.Pod.UID] = slot
+	s.homes[p.Pod.UID] = home{slot, p}
 	s.mark(slot, n)
 	s.record(n, p, 1)
 }
 
 // replace swaps a pod for a newer state of itself that counts for the same.
-func (s *State) replace(slot int32, p *PodInfo, node string) bool {
-	n := s.cur.at(slot)
-	if n.Node == nil || n.Node.Name != node {
+func (s *State) replace(h home, p *PodInfo, node string) bool {
+	n := s.cur.at(h.slot)
+	if n.Node == nil || n.Node.Name != node || !alike(h.pod, p) {
 		return false
 	}
-	i := slices.IndexFunc(n.Pods, func(o *PodInfo) bool { return o.Pod.UID == p.Pod.UID })
-	if i < 0 || !alike(n.Pods[i], p) {
+	i := slices.Index(n.Pods, h.pod)
+	if i < 0 {
 		return false
 	}
-	n = s.change(slot)
+	generation := n.Generation
+	n = s.change(h.slot)
+	n.Generation = generation // nothing that was found out about the node is less true
 	n.Pods = slices.Clone(n.Pods)
 	n.Pods[i] = p
+	s.homes[p.Pod.UID] = home{h.slot, p}
 	return true
 }
 
@@ -167,10 +176,11 @@ func alike(a, b *PodInfo) bool {
 
 // RemovePod takes a pod off its node.
 func (s *State) RemovePod(uid types.UID) {
-	slot, on := s.homes[uid]
+	h, on := s.homes[uid]
 	if !on {
 		return
 	}
+	slot := h.slot
 	delete(s.homes, uid)
 	n := s.change(slot)
 	p := n.remove(uid)
@@ -185,11 +195,11 @@ func (s *State) RemovePod(uid types.UID) {
 
 // Home is the node a pod is counted on.
 func (s *State) Home(uid types.UID) (string, bool) {
-	slot, on := s.homes[uid]
+	h, on := s.homes[uid]
 	if !on {
 		return "", false
 	}
-	if n := s.cur.at(slot); n.Node != nil {
+	if n := s.cur.at(h.slot); n.Node != nil {
 		return n.Node.Name, true
 	}
 	return "", true
@@ -203,15 +213,19 @@ func (s *State) hasNode(name string) bool {
 
 // pods are all that are counted.
 func (s *State) pods() []*PodInfo {
-	var out []*PodInfo
-	for _, c := range s.cur.chunks {
-		for _, n := range c {
-			if n != nil {
-				out = append(out, n.Pods...)
-			}
-		}
+	out := make([]*PodInfo, 0, len(s.homes))
+	for _, h := range s.homes {
+		out = append(out, h.pod)
 	}
 	return out
+}
+
+// Renewed is a newer state of a pod, worked out with the help of the older if that is counted.
+func (s *State) Renewed(pod *corev1.Pod) *PodInfo {
+	if h, on := s.homes[pod.UID]; on {
+		return h.pod.renewed(pod)
+	}
+	return NewPodInfo(pod)
 }
 
 // refreshNode takes over a newer state of a node in which nothing that matters has changed. What is known about it stays

@@ -160,8 +160,12 @@ func withNode(pod *corev1.Pod, node string) *corev1.Pod {
 // bound counts a pod that has a node.
 func (s *scheduler) bound(was, pod *corev1.Pod) {
 	now := time.Now()
-	p := NewPodInfo(pod)
-	_, known := s.state.Home(pod.UID)
+	p := s.state.Renewed(pod)
+	before := s.state.homes[pod.UID].pod
+	known := before != nil
+	if !known && was != nil {
+		before = NewPodInfo(was)
+	}
 	s.state.AddPod(p, pod.Spec.NodeName)
 	if was == nil || was.Spec.NodeName == "" {
 		if e := s.queue.Get(pod.UID); e != nil {
@@ -175,7 +179,9 @@ func (s *scheduler) bound(was, pod *corev1.Pod) {
 		}
 		return
 	}
-	s.queue.Happened(AssignedPod, podChange(NewPodInfo(was), p), was, pod, "", now)
+	if do := podChange(before, p); s.queue.cares(AssignedPod, do) {
+		s.queue.Happened(AssignedPod, do, was, pod, "", now)
+	}
 }
 
 // wants puts a pod without a node into the queue, unless it is on its way already.

@@ -1,0 +1,105 @@
+package schedule
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func benchNode(i int) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i), Labels: map[string]string{
+			corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3), corev1.LabelHostname: fmt.Sprintf("node-%d", i),
+		}},
+		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("110"),
+		}},
+	}
+}
+
+func benchPod(i int) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "bench", Name: fmt.Sprintf("pod-%d", i), UID: types.UID(fmt.Sprintf("uid-%d", i)), Labels: map[string]string{"app": "bench"},
+		},
+		Spec: corev1.PodSpec{
+			SchedulerName: corev1.DefaultSchedulerName,
+			Containers: []corev1.Container{{Name: "c", Image: "registry.k8s.io/pause:3.10", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("500Mi"),
+			}}}},
+			Tolerations: []corev1.Toleration{
+				{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+				{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+			},
+		},
+	}
+}
+
+func benchState(nodes int) *State {
+	s := NewState(nil)
+	for i := range nodes {
+		s.SetNode(benchNode(i))
+	}
+	return s
+}
+
+func benchProfile(b *testing.B) *Profile {
+	profiles, err := Config{}.profiles(Deps{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &profiles[0]
+}
+
+var benchSizes = []int{100, 1000, 5000}
+
+// BenchmarkDecide is a decision about a pod like none before.
+func BenchmarkDecide(b *testing.B) {
+	for _, nodes := range benchSizes {
+		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
+			s, profile, pod := benchState(nodes).Snapshot(), benchProfile(b), NewPodInfo(benchPod(0))
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if d := Decide(s, pod, profile, Seed{Start: i, Tie: uint64(i)}); d.Node == "" {
+					b.Fatal(d.Message())
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkSchedule is all that a pod costs which is one of many: decide, and count it where it goes. It includes working
+// the pod out, and that its binding comes back as an event.
+func BenchmarkSchedule(b *testing.B) {
+	for _, nodes := range benchSizes {
+		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
+			state, profile, kept := benchState(nodes), benchProfile(b), newKept()
+			capacity := nodes * 100
+			b.ReportAllocs()
+			at := 0
+			for i := 0; b.Loop(); i++ {
+				if i%capacity == 0 && i > 0 {
+					for _, p := range state.pods() {
+						state.RemovePod(p.Pod.UID)
+					}
+				}
+				pod := benchPod(i)
+				t := &try{Entry: &Entry{Pod: NewPodInfo(pod)}, profile: profile}
+				t.info = t.Pod
+				d := kept.decide(state.Snapshot(), t, Seed{Start: at, Tie: uint64(i)}, state.between)
+				if d.Node == "" {
+					b.Fatal(d.Message())
+				}
+				at = (at + d.Seen) % d.Total
+				state.AddPod(t.info, d.Node)
+				bound := *pod
+				bound.Spec.NodeName = d.Node
+				state.AddPod(state.Renewed(&bound), d.Node)
+			}
+		})
+	}
+}
