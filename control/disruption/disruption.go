@@ -1,0 +1,138 @@
+// Package disruption keeps the status of PodDisruptionBudgets: how many Pods there should be, how many are well, and how many may
+// be evicted. It also takes back the announcement that a Pod will be disrupted when nothing came of it.
+package disruption
+
+import (
+	"iter"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/control"
+	"proa.dev/control/workload"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+)
+
+// Mapper finds the resource of a kind, and whether it has the subresource scale. A kind that is not served is an error.
+type Mapper func(schema.GroupVersionKind) (on schema.GroupResource, scales bool, err error)
+
+// Controller returns the loop. Its keys are budgets; a name with a slash before it is that of a Pod.
+func Controller(mapper Mapper) control.Controller {
+	r := &reconciler{mapper}
+	owners := func(on schema.GroupResource) control.Trigger {
+		return control.Trigger{On: on, Keys: wakeOfOwner, When: rescaled}
+	}
+	return control.Controller{
+		Name: "disruption-controller", Component: "controllermanager", For: gr.PodDisruptionBudgets, Workers: 5,
+		Triggers: []control.Trigger{
+			{On: gr.Pods, Keys: wakeOfPod, When: podMatters},
+			owners(gr.ReplicationControllers), owners(gr.ReplicaSets), owners(gr.Deployments), owners(gr.StatefulSets),
+		},
+		Writes: []control.Write{
+			{On: gr.PodDisruptionBudgets, Do: "update/status"},
+			{On: gr.Pods, Do: "update/status"},
+			{On: control.Any(), Do: "get/scale"},
+		},
+		Reconcile: r.reconcile,
+	}
+}
+
+// budgetsOf are the budgets that select some labels, in the order of their names.
+func budgetsOf(c *control.Cluster, namespace string, of map[string]string) iter.Seq[*policyv1.PodDisruptionBudget] {
+	return func(yield func(*policyv1.PodDisruptionBudget) bool) {
+		for b := range control.List[*policyv1.PodDisruptionBudget](c, gr.PodDisruptionBudgets, namespace) {
+			if s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector); err == nil && s.Matches(labels.Set(of)) && !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// wakeOfPod wakes the budgets of a Pod, and the Pod itself if its disruption was announced.
+func wakeOfPod(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+	return func(yield func(control.Key) bool) {
+		var first *policyv1.PodDisruptionBudget
+		for b := range budgetsOf(c, o.GetNamespace(), o.GetLabels()) {
+			if first == nil {
+				first = b
+			} else if now, found := c.View(gr.Pods).Get(o.GetNamespace(), o.GetName()); found && now.GetResourceVersion() == o.GetResourceVersion() {
+				c.Event(o, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets",
+					"Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", o.GetNamespace(), o.GetName(), first.Name)
+			}
+			if !yield(control.KeyOf(b)) {
+				return
+			}
+		}
+		if p, ok := o.(*corev1.Pod); ok && announced(p) {
+			yield(control.Key{Namespace: p.Namespace, Name: "/" + p.Name})
+		}
+	}
+}
+
+// podMatters leaves out changes of Pods that change no count.
+func podMatters(old, now kind.Object) bool {
+	a, _ := old.(*corev1.Pod)
+	b, _ := now.(*corev1.Pod)
+	return a == nil || b == nil || workload.Ready(a) != workload.Ready(b) || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
+		announced(a) != announced(b) || !apiequality.Semantic.DeepEqual(a.Labels, b.Labels) || !apiequality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+}
+
+// wakeOfOwner wakes the budgets of the Pods that an owner makes.
+func wakeOfOwner(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+	return func(yield func(control.Key) bool) {
+		_, of := scaleOf(o)
+		for b := range budgetsOf(c, o.GetNamespace(), of) {
+			if !yield(control.KeyOf(b)) {
+				return
+			}
+		}
+	}
+}
+
+// rescaled leaves out changes of owners that do not change how many Pods there should be.
+func rescaled(old, now kind.Object) bool {
+	if old == nil || now == nil {
+		return true
+	}
+	a, _ := scaleOf(old)
+	b, _ := scaleOf(now)
+	return a != b || !apiequality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(old), metav1.GetControllerOfNoCopy(now))
+}
+
+// scaleOf is how many Pods an owner wants, and their labels.
+func scaleOf(o kind.Object) (int32, map[string]string) {
+	n := func(replicas *int32) int32 {
+		if replicas == nil {
+			return 1
+		}
+		return *replicas
+	}
+	switch o := o.(type) {
+	case *appsv1.Deployment:
+		return n(o.Spec.Replicas), o.Spec.Template.Labels
+	case *appsv1.ReplicaSet:
+		return n(o.Spec.Replicas), o.Spec.Template.Labels
+	case *appsv1.StatefulSet:
+		return n(o.Spec.Replicas), o.Spec.Template.Labels
+	case *corev1.ReplicationController:
+		if t := o.Spec.Template; t != nil {
+			return n(o.Spec.Replicas), t.Labels
+		}
+		return n(o.Spec.Replicas), nil
+	}
+	return 0, nil
+}
+
+// podOf is the Pod that a key names, if it names one.
+func podOf(k control.Key) (name string, is bool) { return strings.CutPrefix(k.Name, "/") }
+
+// timeout is how long an announced disruption may take to begin.
+const timeout = 2 * time.Minute

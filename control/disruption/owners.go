@@ -1,0 +1,92 @@
+package disruption
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/control"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+)
+
+// find returns the finder of a namespace. Views answer for the workloads that everybody uses; anything else is asked for its scale.
+func (r *reconciler) find(ctx context.Context, c *control.Cluster, namespace string) finder {
+	return func(ref *metav1.OwnerReference) (*owner, error) {
+		gv, err := schema.ParseGroupVersion(ref.APIVersion)
+		if err != nil {
+			return nil, err
+		}
+		if o := viewed(c, namespace, gv.Group, ref); o != nil {
+			return o, nil
+		}
+		return r.scaled(ctx, c, namespace, gv.WithKind(ref.Kind), ref)
+	}
+}
+
+// viewed finds an owner in the views. A ReplicaSet that a Deployment controls stands for the Deployment.
+func viewed(c *control.Cluster, namespace, group string, ref *metav1.OwnerReference) *owner {
+	switch {
+	case ref.Kind == "ReplicationController" && group == "":
+		return same[*corev1.ReplicationController](c, gr.ReplicationControllers, namespace, ref)
+	case ref.Kind == "StatefulSet" && group == "apps":
+		return same[*appsv1.StatefulSet](c, gr.StatefulSets, namespace, ref)
+	case ref.Kind != "ReplicaSet" || !appsGroup(group):
+		return nil
+	}
+	set := same[*appsv1.ReplicaSet](c, gr.ReplicaSets, namespace, ref)
+	if set == nil {
+		return nil
+	}
+	rs, _ := control.Get[*appsv1.ReplicaSet](c, gr.ReplicaSets, namespace, ref.Name)
+	up := metav1.GetControllerOf(rs)
+	if up == nil || up.Kind != "Deployment" {
+		return set
+	}
+	if gv, err := schema.ParseGroupVersion(up.APIVersion); err != nil || !appsGroup(gv.Group) {
+		return nil
+	}
+	return same[*appsv1.Deployment](c, gr.Deployments, namespace, up)
+}
+
+func appsGroup(group string) bool { return slices.Contains([]string{"apps", "extensions"}, group) }
+
+// same finds the object of a reference, and not another of its name.
+func same[T kind.Object](c *control.Cluster, on schema.GroupResource, namespace string, ref *metav1.OwnerReference) *owner {
+	o, found := control.Get[T](c, on, namespace, ref.Name)
+	if !found || o.GetUID() != ref.UID {
+		return nil
+	}
+	n, _ := scaleOf(o)
+	return &owner{o.GetUID(), n}
+}
+
+// scaled asks for the subresource scale, which any kind may have.
+func (r *reconciler) scaled(ctx context.Context, c *control.Cluster, namespace string, gvk schema.GroupVersionKind, ref *metav1.OwnerReference) (*owner, error) {
+	on, scales, err := r.mapper(gvk)
+	if err != nil {
+		return nil, err
+	}
+	if !scales {
+		return nil, fmt.Errorf("%s does not implement the scale subresource", on.String())
+	}
+	o, err := c.Get(ctx, on, namespace, ref.Name, "scale")
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, ok := o.(*autoscalingv1.Scale)
+	if !ok || s.UID != ref.UID {
+		return nil, nil
+	}
+	return &owner{s.UID, s.Spec.Replicas}, nil
+}
