@@ -14,16 +14,27 @@ import (
 	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/control/clusterrole"
+	"proa.dev/control/cronjob"
 	"proa.dev/control/definition"
+	"proa.dev/control/deployment"
+	"proa.dev/control/endpoints"
+	"proa.dev/control/endpointslice"
+	"proa.dev/control/gc"
+	"proa.dev/control/mirror"
 	"proa.dev/control/namespace"
 	"proa.dev/control/nodelife"
+	"proa.dev/control/podgc"
 	"proa.dev/control/protection"
+	"proa.dev/control/replicaset"
 	"proa.dev/control/rootca"
 	"proa.dev/control/serviceaccount"
+	"proa.dev/control/statefulset"
 	"proa.dev/control/tainteviction"
+	"proa.dev/control/ttl"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/node/simulate"
+	"proa.dev/schedule"
 	"proa.dev/server/authz"
 )
 
@@ -42,9 +53,23 @@ func (s *Server) controllers() []control.Controller {
 		serviceaccount.Controller(),
 		rootca.Controller(string(s.pki.CA().PEM)),
 		clusterrole.Controller(authz.Aggregate),
+		namespace.Controller(namespaced, s.controller("namespace-controller").View),
+		gc.New(gc.Resources(func() []*kind.Def { return s.defs })).Controller(),
+
 		nodelife.Controller(nodelife.Config{}),
 		tainteviction.Controller(),
-		namespace.Controller(namespaced, s.controller("namespace-controller").View),
+		podgc.Controller(podgc.Threshold),
+
+		replicaset.Controller(),
+		replicaset.Replication(),
+		deployment.Controller(),
+		statefulset.Controller(),
+		cronjob.Controller(),
+		ttl.Controller(),
+
+		endpointslice.Controller(),
+		endpoints.Controller(),
+		mirror.Controller(),
 	)
 	if s.Simulate > 0 {
 		all = append(all, simulate.Controllers(simulate.Behaviour{Quiet: s.Simulate > quietNodes})...)
@@ -74,6 +99,22 @@ func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.Can
 			}
 		})
 	})
+	if s.Loops != nil {
+		return // a test has its own
+	}
+	wg.Go(func() {
+		s.lead(ctx, "kube-scheduler", fail, func(ctx context.Context) {
+			if err := s.scheduler(ctx); err != nil && ctx.Err() == nil {
+				fail(err)
+			}
+		})
+	})
+}
+
+// scheduler places Pods on nodes.
+func (s *Server) scheduler(ctx context.Context) error {
+	who := &user.DefaultInfo{Name: user.KubeScheduler, Groups: []string{user.AllAuthenticated}}
+	return schedule.Run(ctx, s.log, s.front.Client(who), schedule.Config{})
 }
 
 // lead calls work while this process is the one to do it, until ctx ends.

@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -31,7 +32,7 @@ import (
 type flags struct {
 	proa, kubeconfig, focus, skip, tier, docs string
 	gate, upstream, keep, withNodes           bool
-	procs, batch                              int
+	procs, batch, simulate                    int
 	limit, gateLimit                          time.Duration
 }
 
@@ -47,11 +48,15 @@ func parse() flags {
 	flag.BoolVar(&f.upstream, "upstream", false, "run against upstream kube-apiserver instead, to check the harness; record nothing")
 	flag.BoolVar(&f.keep, "keep", false, "keep the folder with the logs and reports of the test programs")
 	flag.BoolVar(&f.withNodes, "nodes", false, "the cluster has nodes: let the suite wait for them")
+	flag.IntVar(&f.simulate, "simulate", 3, "give the cluster this many simulated nodes; what then passes shows the control plane only")
 	flag.IntVar(&f.procs, "procs", 4, "test programs at a time")
 	flag.IntVar(&f.batch, "batch", 10, "tests that one test program runs")
 	flag.DurationVar(&f.limit, "limit", 20*time.Minute, "time limit of one test program")
 	flag.DurationVar(&f.gateLimit, "gate-limit", 90*time.Second, "the gate leaves out tests that took longer than this when they passed")
 	flag.Parse()
+	if f.simulate > 0 && f.kubeconfig == "" && !f.upstream {
+		f.withNodes = true
+	}
 	return f
 }
 
@@ -113,7 +118,7 @@ func cluster(ctx context.Context, f flags) (string, func(), error) {
 	case f.upstream:
 		s, err = upstream.Start(ctx, upstream.Options{Controllers: []string{"*"}})
 	default:
-		s, err = upstream.StartProa(ctx, f.proa)
+		s, err = upstream.StartProa(ctx, f.proa, "--simulate", strconv.Itoa(f.simulate))
 	}
 	if err != nil {
 		return "", nil, err
@@ -138,7 +143,7 @@ func choose(f flags, rec *record) ([]test, error) {
 	}
 	tiers := strings.FieldsFunc(f.tier, func(r rune) bool { return r == ',' })
 	if f.gate {
-		tiers = []string{"1", "2a"}
+		tiers = []string{"1", "2a", "2b"}
 	}
 	var out []test
 	for _, t := range rec.tests {
