@@ -126,6 +126,9 @@ func (c *compiled) decide(s *Snapshot, pod *PodInfo, seed Seed, explain bool) De
 		}
 		return d
 	}
+	if n := s.slotCount(); len(c.cells) < n {
+		c.cells = append(c.cells, make([]cell, n-len(c.cells))...)
+	}
 	if nominee := s.Node(pod.Pod.Status.NominatedNodeName); nominee != nil && (c.nodes == nil || c.nodes.Has(nominee.Name())) {
 		if v, _ := c.filter(s, pod, nominee); v == nil {
 			c.fit = append(c.fit[:0], nominee)
@@ -159,9 +162,6 @@ func (c *compiled) decide(s *Snapshot, pod *PodInfo, seed Seed, explain bool) De
 // search fills c.fit, and the verdicts of the decision.
 func (c *compiled) search(s *Snapshot, pod *PodInfo, d *Decision) {
 	c.fit = c.fit[:0]
-	if n := s.slotCount(); len(c.cells) < n {
-		c.cells = append(c.cells, make([]cell, n-len(c.cells))...)
-	}
 	look := func(n *NodeInfo) bool {
 		d.Seen++
 		v, by := c.filter(s, pod, n)
