@@ -17,6 +17,8 @@ func TestScripts(t *testing.T) {
 	resources := func() []schema.GroupResource {
 		return []schema.GroupResource{gr.ConfigMaps, gr.Secrets, gr.ServiceAccounts, gr.Pods, gr.Events}
 	}
-	none := func(context.Context, schema.GroupResource) (client.View, error) { return nil, errors.New("no other resources") }
+	none := func(context.Context, schema.GroupResource) (client.View, error) {
+		return nil, errors.New("no other resources")
+	}
 	controltest.Scripts(t, "testdata/scripts/*.txt", namespace.Controller(resources, none))
 }
