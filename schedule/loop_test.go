@@ -294,7 +294,7 @@ func (s *stage) events() string {
 		if e.Series != nil {
 			line += fmt.Sprintf(" (%d times)", e.Series.Count)
 		}
-		lines = append(lines, line)
+		lines = append(lines, anonymous(line))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
