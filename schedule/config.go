@@ -104,7 +104,7 @@ func check(f *configv1.KubeSchedulerConfiguration) (errs field.ErrorList) {
 			continue
 		}
 		if first, twice := names[*p.SchedulerName]; twice {
-			errs = append(errs, field.Duplicate(at.Child("schedulerName"), profiles.Index(first).Child("schedulerName")))
+			errs = append(errs, field.Duplicate(at.Child("schedulerName"), profiles.Index(first).Child("schedulerName").String()))
 		}
 		names[*p.SchedulerName] = i
 		seen := sets.New[string]()

@@ -49,7 +49,9 @@ type compiled struct {
 
 	layout  uint64
 	seq     uint64
-	cells   []cell // by slot
+	known   bool    // it is kept for equal pods, so what is found out about nodes is noted
+	cells   []cell  // by slot
+	raws    []int64 // scores that want to be normalized: of slot and scorer
 	fit     []*NodeInfo
 	totals  []int64
 	scratch []int64
@@ -66,8 +68,7 @@ type cell struct {
 	by         int32 // the part that rejects the node, if verdict is set; counted from 1
 	scored     bool
 	verdict    *Verdict
-	plain      int64   // the weighted sum of the scores that need no others
-	raw        []int64 // the scores that want to be normalized, by part
+	plain      int64 // the weighted sum of the scores that need no others
 }
 
 func compile(s *Snapshot, pod *PodInfo, profile *Profile) *compiled {
@@ -126,6 +127,10 @@ func (c *compiled) decide(s *Snapshot, pod *PodInfo, seed Seed, explain bool) De
 		}
 		return d
 	}
+	if n := s.slotCount(); c.known && len(c.cells) < n {
+		c.cells = append(c.cells, make([]cell, n-len(c.cells))...)
+		c.raws = append(c.raws, make([]int64, n*len(c.scorers)-len(c.raws))...)
+	}
 	if nominee := s.Node(pod.Pod.Status.NominatedNodeName); nominee != nil && (c.nodes == nil || c.nodes.Has(nominee.Name())) {
 		if v, _ := c.filter(s, pod, nominee); v == nil {
 			c.fit = append(c.fit[:0], nominee)
@@ -159,9 +164,7 @@ func (c *compiled) decide(s *Snapshot, pod *PodInfo, seed Seed, explain bool) De
 // search fills c.fit, and the verdicts of the decision.
 func (c *compiled) search(s *Snapshot, pod *PodInfo, d *Decision) {
 	c.fit = c.fit[:0]
-	if n := s.slotCount(); len(c.cells) < n {
-		c.cells = append(c.cells, make([]cell, n-len(c.cells))...)
-	}
+	var blamed string
 	look := func(n *NodeInfo) bool {
 		d.Seen++
 		v, by := c.filter(s, pod, n)
@@ -173,7 +176,10 @@ func (c *compiled) search(s *Snapshot, pod *PodInfo, d *Decision) {
 		if v.Err != nil && d.Err == nil {
 			d.Err = fmt.Errorf("running %q filter plugin: %w", by, v.Err)
 		}
-		d.blame(by, v)
+		if by != blamed || v.Pending { // most nodes are rejected by the same
+			d.blame(by, v)
+			blamed = by
+		}
 		return v.Err == nil
 	}
 	if c.nodes != nil {
@@ -223,7 +229,7 @@ func (c *compiled) filter(s *Snapshot, pod *PodInfo, n *NodeInfo) (*Verdict, str
 			}
 		}
 	}
-	if !c.lasting {
+	if !c.known {
 		return c.ask(n)
 	}
 	cell := c.cell(n)
@@ -283,7 +289,7 @@ func (c *compiled) cell(n *NodeInfo) *cell {
 	if k.generation == n.Generation && n.Generation != 0 {
 		return k
 	}
-	*k = cell{generation: n.Generation, raw: k.raw}
+	*k = cell{generation: n.Generation}
 	for i := range c.parts {
 		p := &c.parts[i]
 		if p.Reuse != WhileNode || p.Filter == nil {

@@ -46,6 +46,7 @@ func (k *kept) keep(profile, shape string, c *compiled) {
 	}
 	k.profiles[profile][shape] = c
 	k.count++
+	c.known = true
 }
 
 // catchUp brings closures that count pods up to a snapshot. It returns false when they have to be made anew.

@@ -43,6 +43,7 @@ var update = flag.Bool("update", false, "rewrite what comes out")
 //	$ fail                    makes the next binding fail
 //	$ wait DURATION
 //	$ pods                    prints where pods are, or why they are nowhere
+//	$ show RESOURCE NAME PATH prints what is at some paths of an object
 //	$ events                  prints what users were told
 func TestLoop(t *testing.T) {
 	files, err := filepath.Glob("testdata/loop/*.txt")
@@ -160,6 +161,8 @@ func (s *stage) do(command, body string) string {
 		}
 	case "pods":
 		out = s.pods()
+	case "show":
+		out = s.show(words[1], words[2], words[3:])
 	case "events":
 		out = s.events()
 	default:
@@ -291,7 +294,7 @@ func (s *stage) events() string {
 		if e.Series != nil {
 			line += fmt.Sprintf(" (%d times)", e.Series.Count)
 		}
-		lines = append(lines, line)
+		lines = append(lines, anonymous(line))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")

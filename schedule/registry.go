@@ -61,6 +61,7 @@ func registry() []known {
 		{"NodeResourcesBalancedAllocation", 1, makeBalance},
 		{"ImageLocality", 1, plain(ImageLocality)},
 		{"DefaultBinder", 0, plain(DefaultBinder)},
+		{"NodeDeclaredFeatures", 0, plain(NodeDeclaredFeatures)},
 	}
 }
 

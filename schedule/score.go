@@ -9,21 +9,21 @@ func (c *compiled) score(d *Decision, explain bool) {
 			d.Scores[i] = NodeScores{Node: n.Name(), Each: make([]int64, 0, len(c.scorers))}
 		}
 	}
-	if c.lasting && !explain {
+	if c.known && !explain {
 		for i, n := range c.fit {
 			c.totals[i] = c.scored(n).plain
 		}
 	}
 	for nth, at := range c.scorers {
 		p := &c.parts[at]
-		kept := c.lasting && p.Reuse == WhileNode && !explain
+		kept := c.known && p.Reuse == WhileNode && !explain
 		if kept && p.Normalize == nil {
 			continue // in plain
 		}
 		c.scratch = c.scratch[:0]
 		for _, n := range c.fit {
 			if kept {
-				c.scratch = append(c.scratch, c.cells[n.Slot].raw[nth])
+				c.scratch = append(c.scratch, c.raws[n.Slot*len(c.scorers)+nth])
 			} else {
 				c.scratch = append(c.scratch, p.Score(n))
 			}
@@ -53,17 +53,13 @@ func (c *compiled) scored(n *NodeInfo) *cell {
 		return k
 	}
 	k.scored = true
-	if cap(k.raw) < len(c.scorers) {
-		k.raw = make([]int64, len(c.scorers))
-	}
-	k.raw = k.raw[:len(c.scorers)]
 	for nth, at := range c.scorers {
 		p := &c.parts[at]
 		if p.Reuse != WhileNode {
 			continue
 		}
 		v := p.Score(n)
-		k.raw[nth] = v
+		c.raws[n.Slot*len(c.scorers)+nth] = v
 		if p.Normalize == nil {
 			k.plain += v * p.Weight
 		}

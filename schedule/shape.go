@@ -17,6 +17,9 @@ func Shape(pod *corev1.Pod) string {
 	if len(pod.Spec.ResourceClaims) > 0 || pod.Spec.SchedulingGroup != nil {
 		return ""
 	}
+	if mountsSpecially(pod.Spec.InitContainers) || mountsSpecially(pod.Spec.Containers) {
+		return ""
+	}
 	spec := pod.Spec
 	spec.Volumes = nil
 	for i := range pod.Spec.Volumes {
@@ -51,6 +54,18 @@ func Shape(pod *corev1.Pod) string {
 		return ""
 	}
 	return string(append(buf, wire...))
+}
+
+// mountsSpecially says that a mount asks for something that not every node can do.
+func mountsSpecially(in []corev1.Container) bool {
+	for i := range in {
+		for j := range in[i].VolumeMounts {
+			if len(in[i].VolumeMounts[j].BindMountOptions) > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // bare are containers without what they run.

@@ -21,7 +21,7 @@ func Controller() control.Controller {
 		Name: "cronjob-controller", For: gr.CronJobs, Workers: 5,
 		Triggers: []control.Trigger{{On: gr.Jobs, Keys: control.Owner("batch", "CronJob")}},
 		Writes: []control.Write{
-			{On: gr.CronJobs, Do: "get update/status"},
+			{On: gr.CronJobs, Do: "get update/status update/finalizers"},
 			{On: gr.Jobs, Do: "get create delete"},
 		},
 		Reconcile: r.reconcile,

@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -14,10 +15,18 @@ import (
 
 // sameTemplate compares templates without the label that names them.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
-	a, b = a.DeepCopy(), b.DeepCopy()
-	delete(a.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
-	delete(b.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
-	return apiequality.Semantic.DeepEqual(a, b)
+	return apiequality.Semantic.DeepEqual(unnamed(a), unnamed(b))
+}
+
+// unnamed shares all but the labels with a template.
+func unnamed(t *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
+	if _, named := t.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; !named {
+		return t
+	}
+	out := *t
+	out.Labels = maps.Clone(t.Labels)
+	delete(out.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	return &out
 }
 
 // split finds the set with the template of the Deployment, the oldest if there are several, and the others, oldest first.

@@ -28,7 +28,7 @@ func Controller() control.Controller {
 		Name: "job-controller", For: gr.Jobs, Workers: 5,
 		Triggers: []control.Trigger{{On: gr.Pods, Keys: wake(), When: workload.Matters}},
 		Writes: []control.Write{
-			{On: gr.Jobs, Do: "get update/status"},
+			{On: gr.Jobs, Do: "get update/status update/finalizers"},
 			{On: gr.Pods, Do: "get create delete update"},
 		},
 		Reconcile: r.reconcile,

@@ -2,15 +2,16 @@ package job
 
 import (
 	"context"
-	"errors"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/control/workload"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 )
@@ -37,19 +38,29 @@ func tracked() client.Index {
 // sweep takes the finalizer from the Pods of a key that no Job will count: nobody owns them, or the Job is gone or
 // finished. j is nil if the view has no such Job.
 func sweep(ctx context.Context, c *control.Cluster, k control.Key, j *batchv1.Job) error {
-	var errs []error
+	var stray []*corev1.Pod
+	counted := map[types.UID]bool{} // by the UIDs of owners
 	for p := range control.By[*corev1.Pod](c, gr.Pods, tracked(), k.Namespace+"/"+k.Name) {
-		ref := metav1.GetControllerOfNoCopy(p)
-		if ref != nil {
-			owner, err := jobOf(ctx, c, p.Namespace, ref, j)
-			if err != nil || owner != nil && counts(owner) {
-				errs = append(errs, err)
+		if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
+			if _, known := counted[ref.UID]; !known {
+				owner, err := jobOf(ctx, c, p.Namespace, ref, j)
+				if err != nil {
+					return err
+				}
+				counted[ref.UID] = owner != nil && counts(owner)
+			}
+			if counted[ref.UID] {
 				continue
 			}
 		}
-		errs = append(errs, release(ctx, c, p))
+		stray = append(stray, p)
 	}
-	return errors.Join(errs...)
+	_, err := workload.Together(len(stray), func(i int) error {
+		// With the version of the view: a Job that has adopted the Pod meanwhile counts on the finalizer.
+		_, err := c.Update(ctx, gr.Pods, untracked(stray[i]), "")
+		return gone(err)
+	})
+	return err
 }
 
 // jobOf is the Job of a reference, or nil if that is gone. A view that is behind may not have it yet, so the server is asked

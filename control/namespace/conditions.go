@@ -82,3 +82,20 @@ func changed(a, b []corev1.NamespaceCondition) bool {
 		return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Status, y.Status), cmp.Compare(x.Reason, y.Reason), cmp.Compare(x.Message, y.Message)) == 0
 	})
 }
+
+// onlyNumbers says that conditions that differ say the same with other numbers.
+func onlyNumbers(a, b []corev1.NamespaceCondition) bool {
+	blur := func(list []corev1.NamespaceCondition) []corev1.NamespaceCondition {
+		list = slices.Clone(list)
+		for i := range list {
+			list[i].Message = strings.Map(func(r rune) rune {
+				if r >= '0' && r <= '9' {
+					return -1
+				}
+				return r
+			}, list[i].Message)
+		}
+		return list
+	}
+	return !changed(blur(a), blur(b))
+}

@@ -49,14 +49,24 @@ func TestConditionsSayWhatIsLeft(t *testing.T) {
 	}
 }
 
-func TestAgainFollowsTheGraceOfPods(t *testing.T) {
-	if d := again([]left{{}}); d != time.Second {
-		t.Errorf("without grace: %v", d)
+func TestNumbersAreNoNews(t *testing.T) {
+	pods := func(n, held int) []left {
+		return []left{{resource: schema.GroupResource{Resource: "pods"}, objects: n, finalizers: map[string]int{"a/b": held}}}
 	}
-	if d := again([]left{{wait: 2 * time.Second}}); d != 2*time.Second {
-		t.Errorf("two seconds of grace: %v", d)
-	}
-	if d := again([]left{{wait: time.Hour}}); d != 5*time.Second {
-		t.Errorf("an hour of grace: %v", d)
+	now := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	before := describe(pods(10, 3), nil, nil, now)
+	for _, c := range []struct {
+		what string
+		now  []left
+		want bool
+	}{
+		{"fewer", pods(9, 3), true},
+		{"far fewer", pods(1, 1), true},
+		{"another resource", append(pods(10, 3), left{resource: schema.GroupResource{Resource: "secrets"}, objects: 1}), false},
+		{"none", nil, false},
+	} {
+		if got := onlyNumbers(describe(c.now, nil, before, now), before); got != c.want {
+			t.Errorf("%s: only numbers: %v", c.what, got)
+		}
 	}
 }

@@ -59,7 +59,11 @@ func (r *reconciler) without(ctx context.Context, c *control.Cluster, node strin
 	if _, err := c.Get(ctx, gr.Nodes, "", node, ""); !apierrors.IsNotFound(err) {
 		return quarantine, err // the view is behind, or nobody can tell
 	}
-	return 0, end(ctx, c, pods, nodeGone())
+	err := end(ctx, c, pods, nodeGone())
+	if err == nil {
+		r.found(node) // another Pod that turns up there waits anew
+	}
+	return 0, err
 }
 
 // end marks Pods as failed, and deletes them without delay.

@@ -16,7 +16,7 @@ import (
 func Hash(template *corev1.PodTemplateSpec, collisions *int32) (string, error) {
 	// What was never set and what is empty print differently, and quantities print what they have cached. After a
 	// turn through the wire they all print the one way.
-	wire, err := template.Marshal()
+	wire, err := template.DeepCopy().Marshal()
 	if err != nil {
 		return "", fmt.Errorf("hash a pod template: %w", err)
 	}

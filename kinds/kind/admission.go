@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -56,6 +57,22 @@ func (a *Admission) Creates() bool { return a.Verb == "create" && a.Sub == "" }
 
 // Updates says that the write changes an object as a whole.
 func (a *Admission) Updates() bool { return a.Verb == "update" && a.Sub == "" }
+
+// Home is the namespace of the write.
+func (a *Admission) Home(ctx context.Context) (*corev1.Namespace, error) {
+	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: "namespaces"}, "", a.Namespace)
+	if apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	ns, ok := o.(*corev1.Namespace)
+	if !ok {
+		return nil, fmt.Errorf("unexpected type %T", o)
+	}
+	return ns, nil
+}
 
 // Asks asks hop 3 whether the user may do something else, too.
 func (a *Admission) Asks(ctx context.Context, what authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewStatus {

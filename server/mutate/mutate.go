@@ -13,15 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/placement"
 )
 
 // Plugins are the plugins of hop 4, in order. What an administrator has to say about a plugin is the text under its name.
 func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
-	selector, err := podNodeSelector(config["PodNodeSelector"])
+	selectors, err := placement.ReadSelectors(config["PodNodeSelector"])
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of PodNodeSelector: %w", err)
 	}
-	tolerations, err := podTolerations(config["PodTolerationRestriction"])
+	tolerations, err := placement.ReadTolerations(config["PodTolerationRestriction"])
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of PodTolerationRestriction: %w", err)
 	}
@@ -31,10 +32,10 @@ func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
 		{Name: "NodeRestriction", Admit: nodeRestriction},
 		{Name: "TaintNodesByCondition", Admit: taintNodes},
 		{Name: "AlwaysPullImages", Off: true, Admit: alwaysPull},
-		{Name: "PodNodeSelector", Off: true, Admit: selector},
+		{Name: "PodNodeSelector", Off: true, Admit: podNodeSelector(selectors)},
 		{Name: "Priority", Admit: priority},
 		{Name: "DefaultTolerationSeconds", Admit: tolerateBadNodes},
-		{Name: "PodTolerationRestriction", Off: true, Admit: tolerations},
+		{Name: "PodTolerationRestriction", Off: true, Admit: podTolerations(tolerations)},
 		{Name: "ExtendedResourceToleration", Off: true, Admit: tolerateDevices},
 		{Name: "DefaultStorageClass", Admit: defaultStorageClass},
 		{Name: "StorageObjectInUseProtection", Admit: protectStorage},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/placement"
 )
 
 // runtimeClass gives a new pod what running it in its runtime costs and where that runtime is.
@@ -65,43 +66,6 @@ func useRuntime(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	} else {
 		maps.Copy(pod.Spec.NodeSelector, s.NodeSelector)
 	}
-	pod.Spec.Tolerations = mergeTolerations(pod.Spec.Tolerations, s.Tolerations)
+	pod.Spec.Tolerations = placement.Merge(pod.Spec.Tolerations, s.Tolerations)
 	return nil
-}
-
-// mergeTolerations joins two lists without what another toleration covers.
-func mergeTolerations(first, second []corev1.Toleration) (merged []corev1.Toleration) {
-	both := slices.Concat(first, second)
-	for i, t := range both {
-		covered := slices.ContainsFunc(merged, func(other corev1.Toleration) bool { return covers(&other, &t) }) ||
-			slices.ContainsFunc(both[i+1:], func(other corev1.Toleration) bool {
-				return covers(&other, &t) && !equality.Semantic.DeepEqual(other, t) // of two equal ones the first stays
-			})
-		if !covered {
-			merged = append(merged, t)
-		}
-	}
-	return merged
-}
-
-// covers says that a tolerates all that b does.
-func covers(a, b *corev1.Toleration) bool {
-	if equality.Semantic.DeepEqual(a, b) {
-		return true
-	}
-	everyKey := a.Key == "" && a.Operator == corev1.TolerationOpExists
-	if a.Key != b.Key && !everyKey || a.Effect != b.Effect && a.Effect != "" {
-		return false
-	}
-	if a.Effect == corev1.TaintEffectNoExecute && a.TolerationSeconds != nil &&
-		(b.TolerationSeconds == nil || *b.TolerationSeconds > *a.TolerationSeconds) {
-		return false
-	}
-	switch a.Operator {
-	case corev1.TolerationOpEqual, "":
-		return b.Operator == corev1.TolerationOpEqual && a.Value == b.Value
-	case corev1.TolerationOpExists:
-		return true
-	}
-	return false
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/placement"
 )
 
 // Plugins are the plugins of hop 6, in order. What an administrator has to say about a plugin is the text under its name.
@@ -25,6 +26,14 @@ func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of PodSecurity: %w", err)
 	}
+	selectors, err := placement.ReadSelectors(config["PodNodeSelector"])
+	if err != nil {
+		return nil, fmt.Errorf("the configuration of PodNodeSelector: %w", err)
+	}
+	tolerations, err := placement.ReadTolerations(config["PodTolerationRestriction"])
+	if err != nil {
+		return nil, fmt.Errorf("the configuration of PodTolerationRestriction: %w", err)
+	}
 	return []kind.Plugin{
 		{Name: "NamespaceExists", Off: true, Admit: namespaceExists},
 		{Name: "LimitPodHardAntiAffinityTopology", Off: true, Admit: hostsOnly},
@@ -32,7 +41,9 @@ func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
 		{Name: "ServiceAccount", Admit: serviceAccount},
 		{Name: "AlwaysPullImages", Off: true, Admit: pulledAlways},
 		{Name: "PodSecurity", Admit: podSecurity(standards)},
+		{Name: "PodNodeSelector", Off: true, Admit: podNodeSelector(selectors)},
 		{Name: "Priority", Admit: oneDefaultPriority},
+		{Name: "PodTolerationRestriction", Off: true, Admit: podTolerations(tolerations)},
 		{Name: "OwnerReferencesPermissionEnforcement", Off: true, Admit: ownerRights},
 		{Name: "PersistentVolumeClaimResize", Admit: claimResize},
 		{Name: "RuntimeClass", Admit: runtimeClass},

@@ -39,7 +39,7 @@ func idleNodes(ctx context.Context, t *trial) error {
 
 // idleSimulated is its price when it plays the nodes itself.
 func idleSimulated(ctx context.Context, t *trial) error {
-	if err := t.waitUntainted(ctx, t.set.nodes); err != nil {
+	if err := t.waitNodes(ctx, t.set.nodes, ready); err != nil {
 		return err
 	}
 	return atRest(ctx, t, fmt.Sprintf("%d simulated nodes, idle", t.set.nodes))

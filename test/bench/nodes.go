@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -71,55 +70,68 @@ type fleet struct {
 // nodes creates nodes with their Leases, renews those until the context ends,
 // and waits until Pods can be scheduled to all nodes.
 func (c *cluster) nodes(ctx context.Context, f fleet, parallel int) error {
-	n := f.n
-	leases := make([]*coordinationv1.Lease, n)
-	all := place{door: c.core, resource: "nodes"}
 	held := place{door: c.coordination, namespace: corev1.NamespaceNodeLease, resource: "leases"}
-	_, _, err := workers(parallel, time.Hour, n, func(i int) error {
+	leases := make(chan due, f.n)
+	renew(ctx, held, leases, renewal(f.n))
+	_, _, err := workers(parallel, time.Hour, f.n, func(i int) error {
 		object := node(i, f.zones)
-		if f.held {
-			object.Spec.Taints = []corev1.Taint{{Key: holdTaint, Effect: corev1.TaintEffectNoSchedule}}
-		}
-		if err := all.create(ctx, object); err != nil {
+		if err := (place{door: c.core, resource: "nodes"}).create(ctx, object); err != nil {
 			return fmt.Errorf("create node: %w", err)
 		}
-		leases[i] = &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: held.namespace, Name: object.Name, OwnerReferences: []metav1.OwnerReference{
-				{APIVersion: "v1", Kind: "Node", Name: object.Name, UID: object.UID},
-			}},
-			Spec: coordinationv1.LeaseSpec{HolderIdentity: &object.Name, LeaseDurationSeconds: new(int32(leaseSeconds)), RenewTime: new(metav1.NowMicro())},
-		}
-		if err := held.create(ctx, leases[i]); err != nil {
+		lease := leaseOf(object)
+		if err := held.create(ctx, lease); err != nil {
 			return fmt.Errorf("create lease: %w", err)
 		}
-		return nil
+		leases <- due{lease, time.Now().Add(renewal(f.n))}
+		// A new node is tainted until a controller has seen it ready, which
+		// takes long for thousands and is not what is measured.
+		return c.setTaints(ctx, object.Name, f.held)
 	})
 	if err != nil {
 		return err
 	}
-	renew(ctx, held, leases, renewal(n))
-	return c.waitUntainted(ctx, n)
+	return c.waitNodes(ctx, f.n, untainted)
 }
 
-// renew renews Leases in the background, evenly over the period.
-func renew(ctx context.Context, held place, leases []*coordinationv1.Lease, period time.Duration) {
+func leaseOf(node *corev1.Node) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node.Name, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
+		}},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &node.Name, LeaseDurationSeconds: new(int32(leaseSeconds)), RenewTime: new(metav1.NowMicro())},
+	}
+}
+
+// due is a Lease and when to renew it.
+type due struct {
+	lease *coordinationv1.Lease
+	at    time.Time
+}
+
+// renew renews Leases in the background, each once a period. They come in the
+// order they are due, and go to the end of the line.
+func renew(ctx context.Context, held place, leases chan due, period time.Duration) {
 	const hands = 8
 	var once sync.Once
-	for hand := range hands {
+	for range hands {
 		go func() {
-			start := time.Now()
-			for turn := 0; ; turn++ {
-				for i := hand; i < len(leases); i += hands {
-					at := start.Add(time.Duration(turn)*period + period*time.Duration(i)/time.Duration(len(leases)))
-					if sleep(ctx, time.Until(at)) != nil {
-						return
-					}
-					leases[i].Spec.RenewTime = new(metav1.NowMicro())
-					err := held.update(ctx, leases[i].Name, leases[i])
-					if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-						once.Do(func() { progress("a Lease was not renewed: %v", err) })
-					}
+			for {
+				var next due
+				select {
+				case <-ctx.Done():
+					return
+				case next = <-leases:
 				}
+				if sleep(ctx, time.Until(next.at)) != nil {
+					return
+				}
+				next.lease.Spec.RenewTime = new(metav1.NowMicro())
+				err := held.update(ctx, next.lease.Name, next.lease)
+				if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+					once.Do(func() { progress("a Lease was not renewed: %v", err) })
+				}
+				next.at = next.at.Add(period)
+				leases <- next
 			}
 		}()
 	}
@@ -128,34 +140,67 @@ func renew(ctx context.Context, held place, leases []*coordinationv1.Lease, peri
 // release takes the taints off nodes that are held.
 func (c *cluster) release(ctx context.Context, n, parallel int) error {
 	_, _, err := workers(parallel, time.Hour, n, func(i int) error {
-		patch := []byte(`{"spec":{"taints":null}}`)
-		return place{door: c.core, resource: "nodes"}.patch(ctx, nodeName(i), patch, &corev1.Node{})
+		return c.setTaints(ctx, nodeName(i), false)
 	})
 	return err
 }
 
-// waitUntainted waits until no node carries the taint it was born with.
-func (c *cluster) waitUntainted(ctx context.Context, n int) error {
-	left := n
+// setTaints leaves a node with the taint that holds it, or with none.
+func (c *cluster) setTaints(ctx context.Context, name string, held bool) error {
+	taints := "null"
+	if held {
+		taints = `[{"key":"` + holdTaint + `","effect":"NoSchedule"}]`
+	}
+	err := place{door: c.core, resource: "nodes"}.patch(ctx, name, []byte(`{"spec":{"taints":`+taints+`}}`), &corev1.Node{})
+	if err != nil {
+		return fmt.Errorf("taint node: %w", err)
+	}
+	return nil
+}
+
+// untainted tells that a node has no taint but the one that holds it, or which.
+func untainted(x *corev1.Node) string {
+	for _, t := range x.Spec.Taints {
+		if t.Key != holdTaint {
+			return "it has the taint " + t.Key
+		}
+	}
+	return ""
+}
+
+// ready tells that a node has reported that it is ready, or that not.
+func ready(x *corev1.Node) string {
+	for _, c := range x.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return ""
+		}
+	}
+	return "it is not ready"
+}
+
+// waitNodes waits until there is nothing to say against n nodes.
+func (c *cluster) waitNodes(ctx context.Context, n int, against func(*corev1.Node) string) error {
+	good, last := 0, "they are not there"
 	err := until(ctx, 2*time.Minute, func() (bool, error) {
 		var list corev1.NodeList
 		if err := c.core.Get().Resource("nodes").Param("resourceVersion", "0").Do(ctx).Into(&list); err != nil {
 			return false, err
 		}
-		clean := 0
-		for _, x := range list.Items {
-			if !slices.ContainsFunc(x.Spec.Taints, func(t corev1.Taint) bool { return t.Key != holdTaint }) {
-				clean++
+		good = 0
+		for i := range list.Items {
+			if why := against(&list.Items[i]); why != "" {
+				last = why
+			} else {
+				good++
 			}
 		}
-		left = n - clean
-		if left > 0 {
+		if good < n {
 			return false, sleep(ctx, 200*time.Millisecond)
 		}
 		return true, nil
 	})
 	if err != nil {
-		return fmt.Errorf("%d of %d nodes are not ready for Pods: %w", left, n, err)
+		return fmt.Errorf("%d of %d nodes are not as they should be (of one: %s): %w", n-good, n, last, err)
 	}
 	return nil
 }

@@ -50,6 +50,9 @@ type Options struct {
 	// installers set them up, and with generous client limits. Controllers is
 	// ignored then.
 	Whole bool
+	// ManagerArgs are added to the flags of a whole system's
+	// kube-controller-manager.
+	ManagerArgs []string
 	// Dir is the folder to use, which must be empty or not exist; Stop leaves
 	// it. By default it is a temporary one, which Stop removes.
 	Dir string
@@ -139,7 +142,7 @@ func (s *System) startUpstream(ctx context.Context, bins map[string]string, port
 		return err
 	}
 	if opts.Whole {
-		if err := s.run(bins["kube-controller-manager"], wholeManagerArgs(s.dir)...); err != nil {
+		if err := s.run(bins["kube-controller-manager"], append(wholeManagerArgs(s.dir), opts.ManagerArgs...)...); err != nil {
 			return err
 		}
 		return s.run(bins["kube-scheduler"], schedulerArgs(s.dir)...)

@@ -1,0 +1,49 @@
+package statefulset
+
+import (
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/control"
+)
+
+func TestHasClaim(t *testing.T) {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}, {ObjectMeta: metav1.ObjectMeta{Name: "logs"}}}
+	for claim, want := range map[string]bool{
+		"data-web-0": true, "logs-web-12": true, "data-web-": false, "data-web-x": false, "data-web-1-2": false, "data-webs-1": false, "other-web-0": false, "data-web": false,
+	} {
+		if got := hasClaim(set, claim); got != want {
+			t.Errorf("%s: %v", claim, got)
+		}
+	}
+}
+
+func TestOfName(t *testing.T) {
+	for name, want := range map[string][]control.Key{
+		"web-0": {{Namespace: "ns", Name: "web"}}, "a-b-7": {{Namespace: "ns", Name: "a-b"}}, "web": nil,
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		if got := slices.Collect(ofName(nil, pod)); !slices.Equal(got, want) {
+			t.Errorf("%s wakes %v", name, got)
+		}
+	}
+}
+
+func TestClaimMatters(t *testing.T) {
+	old := &corev1.PersistentVolumeClaim{}
+	bound, owned, going := old.DeepCopy(), old.DeepCopy(), old.DeepCopy()
+	bound.Status.Phase = corev1.ClaimBound
+	owned.OwnerReferences = []metav1.OwnerReference{{UID: "u"}}
+	going.DeletionTimestamp = new(metav1.NewTime(noon))
+	if claimMatters(nil, old) || claimMatters(old, bound) {
+		t.Error("something matters that should not")
+	}
+	if !claimMatters(old, nil) || !claimMatters(old, owned) || !claimMatters(old, going) {
+		t.Error("something that matters does not")
+	}
+}

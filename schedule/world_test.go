@@ -1,0 +1,396 @@
+package schedule
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+)
+
+// TestWorlds makes decisions about whole clusters in text files, with other objects than nodes and pods. A case begins with
+// "=== " and its name; its lines are
+//
+//	node NAME [cpu=4] [pods=10] [taint=KEY:EFFECT] [LABEL=VALUE]
+//	pod [NAMESPACE/]NAME [on=NODE] [waits=NODE] [owner=KIND/NAME] [cpu=1] [priority=1] [age=SECONDS] [gone] [ending] [LABEL=VALUE]
+//	object KIND [NAMESPACE/]NAME
+//	config PLUGIN ARGUMENTS
+//	only PLUGIN...
+//	decide POD        says what every node is worth, or why it will not do
+//	rescue POD        says what preemption comes to for a pod that fits nowhere
+//	reserve POD       decides, and takes what the pod needs of its node
+//
+// Indented lines are YAML: of the spec of a node or a pod, and of all of an object. What comes out stands below with a ">".
+func TestWorlds(t *testing.T) {
+	files, err := filepath.Glob("testdata/worlds/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, text := range strings.Split("\n"+string(text), "\n=== ")[1:] {
+			name, body, _ := strings.Cut(text, "\n")
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+name, func(t *testing.T) {
+				w := &world{T: t, objects: things{}, pods: map[string]*corev1.Pod{}, args: map[string]json.RawMessage{}, plugins: map[string]Plugin{}}
+				w.state = NewState(w.objects)
+				out := w.play(body)
+				if !*rewrite && strings.TrimSpace(out) != strings.TrimSpace(body) {
+					t.Errorf("got\n%s", out)
+				}
+				all.WriteString("=== " + name + "\n" + out)
+			})
+		}
+		if *rewrite {
+			if err := os.WriteFile(file, []byte(all.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// things are the objects of a case, by resource and key.
+type things map[schema.GroupResource]map[string]kind.Object
+
+func (t things) put(on schema.GroupResource, o kind.Object) {
+	if t[on] == nil {
+		t[on] = map[string]kind.Object{}
+	}
+	t[on][o.GetNamespace()+"/"+o.GetName()] = o
+}
+
+func (t things) Get(on schema.GroupResource, namespace, name string) (kind.Object, bool) {
+	o, found := t[on][namespace+"/"+name]
+	return o, found
+}
+
+func (t things) List(on schema.GroupResource, namespace string) iter.Seq[kind.Object] {
+	return func(yield func(kind.Object) bool) {
+		for _, key := range slices.Sorted(maps.Keys(t[on])) {
+			if o := t[on][key]; (namespace == "" || o.GetNamespace() == namespace) && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// kindsOfThings are the kinds that a case can have.
+func kindsOfThings(name string) (kind.Object, schema.GroupResource) {
+	switch name {
+	case "Namespace":
+		return &corev1.Namespace{}, gr.Namespaces
+	case "Service":
+		return &corev1.Service{}, gr.Services
+	case "ReplicaSet":
+		return &appsv1.ReplicaSet{}, gr.ReplicaSets
+	case "StatefulSet":
+		return &appsv1.StatefulSet{}, gr.StatefulSets
+	case "ReplicationController":
+		return &corev1.ReplicationController{}, gr.ReplicationControllers
+	case "PodDisruptionBudget":
+		return &policyv1.PodDisruptionBudget{}, gr.PodDisruptionBudgets
+	case "PersistentVolume":
+		return &corev1.PersistentVolume{}, gr.PersistentVolumes
+	case "PersistentVolumeClaim":
+		return &corev1.PersistentVolumeClaim{}, gr.PersistentVolumeClaims
+	case "StorageClass":
+		return &storagev1.StorageClass{}, gr.StorageClasses
+	case "CSINode":
+		return &storagev1.CSINode{}, gr.CSINodes
+	case "CSIDriver":
+		return &storagev1.CSIDriver{}, gr.CSIDrivers
+	case "CSIStorageCapacity":
+		return &storagev1.CSIStorageCapacity{}, gr.CSIStorageCapacities
+	case "VolumeAttachment":
+		return &storagev1.VolumeAttachment{}, gr.VolumeAttachments
+	case "ResourceClaim":
+		return &resourcev1.ResourceClaim{}, gr.ResourceClaims
+	case "ResourceSlice":
+		return &resourcev1.ResourceSlice{}, gr.ResourceSlices
+	case "DeviceClass":
+		return &resourcev1.DeviceClass{}, gr.DeviceClasses
+	}
+	return nil, schema.GroupResource{}
+}
+
+type world struct {
+	*testing.T
+	objects things
+	state   *State
+	pods    map[string]*corev1.Pod
+	args    map[string]json.RawMessage
+	only    []string
+	plugins map[string]Plugin
+}
+
+func (w *world) play(body string) string {
+	var out strings.Builder
+	lines := strings.Split(strings.TrimRight(body, "\n"), "\n")
+	for i := 0; i < len(lines); {
+		from := i
+		words := strings.Fields(lines[from])
+		for i++; i < len(lines) && (strings.HasPrefix(lines[i], " ") || strings.HasPrefix(lines[i], ">")); i++ {
+		}
+		rest := slices.DeleteFunc(slices.Clone(lines[from+1:i]), func(l string) bool { return strings.HasPrefix(l, ">") })
+		for _, l := range append([]string{lines[from]}, rest...) {
+			out.WriteString(l + "\n")
+		}
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		for line := range strings.Lines(w.do(words, lines[from], strings.Join(rest, "\n"))) {
+			out.WriteString("> " + line)
+		}
+	}
+	return out.String()
+}
+
+func (w *world) do(words []string, line, text string) string {
+	switch words[0] {
+	case "node":
+		w.node(words[1], words[2:], text)
+	case "pod":
+		w.pod(words[1], words[2:], text)
+	case "object":
+		o, on := kindsOfThings(words[1])
+		if o == nil {
+			w.Fatalf("no kind %q", words[1])
+		}
+		w.parse(text, o)
+		namespace, name := split(words[2])
+		if _, namespaced := o.(*corev1.PersistentVolumeClaim); !strings.Contains(words[2], "/") && !namespaced {
+			namespace = ""
+		}
+		o.SetNamespace(namespace)
+		o.SetName(name)
+		o.SetUID(types.UID("uid-" + name))
+		w.objects.put(on, o)
+	case "config":
+		raw, err := yaml.YAMLToJSON([]byte(strings.TrimPrefix(line, "config "+words[1]+" ")))
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.args[words[1]] = raw
+	case "only":
+		w.only = words[1:]
+	case "decide":
+		d := w.decide(words[1], true)
+		return strings.ReplaceAll(describe(&d), " All 0\n", "\n")
+	case "rescue":
+		return w.rescue(words[1])
+	case "reserve":
+		return w.reserve(words[1])
+	default:
+		w.Fatalf("no such line: %q", line)
+	}
+	return ""
+}
+
+// split is a namespace and a name.
+func split(key string) (string, string) {
+	if namespace, name, both := strings.Cut(key, "/"); both {
+		return namespace, name
+	}
+	return "default", key
+}
+
+func (w *world) parse(text string, into any) {
+	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+		w.Fatalf("%v in\n%s", err, text)
+	}
+}
+
+func (w *world) node(name string, words []string, spec string) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	n.Status.Allocatable = corev1.ResourceList{"cpu": apiresource.MustParse("100"), "memory": apiresource.MustParse("1Ti"), "pods": apiresource.MustParse("110")}
+	for _, word := range words {
+		key, value, set := strings.Cut(word, "=")
+		switch {
+		case key == "cpu" || key == "pods":
+			n.Status.Allocatable[corev1.ResourceName(key)] = apiresource.MustParse(value)
+		case key == "taint":
+			k, effect, _ := strings.Cut(value, ":")
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: k, Effect: corev1.TaintEffect(effect)})
+		case !set:
+			delete(n.Labels, strings.TrimPrefix(key, "-"))
+		case key == "zone":
+			n.Labels[corev1.LabelTopologyZone] = value
+		default:
+			n.Labels[key] = value
+		}
+	}
+	w.parse(spec, &n.Spec)
+	w.state.SetNode(n)
+}
+
+func (w *world) pod(key string, words []string, spec string) {
+	namespace, name := split(key)
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(key), Labels: map[string]string{}}}
+	w.parse(spec, &p.Spec)
+	p.Spec.SchedulerName = corev1.DefaultSchedulerName
+	p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}}
+	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	number := func(text string) int64 {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			w.Fatal(err)
+		}
+		return n
+	}
+	on, waits := "", ""
+	for _, word := range words {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "on":
+			on = value
+		case "waits":
+			waits = value
+		case "cpu":
+			p.Spec.Containers[0].Resources.Requests["cpu"] = apiresource.MustParse(value)
+		case "priority":
+			p.Spec.Priority = new(int32(number(value)))
+		case "age":
+			p.Status.StartTime = &metav1.Time{Time: start.Add(-time.Duration(number(value)) * time.Second)}
+		case "gone":
+			p.DeletionTimestamp = &metav1.Time{Time: start}
+		case "ending":
+			p.DeletionTimestamp = &metav1.Time{Time: start}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+		case "owner":
+			k, n, _ := strings.Cut(value, "/")
+			version := "apps/v1"
+			if k == "ReplicationController" {
+				version = "v1"
+			}
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: k, Name: n, UID: types.UID("uid-" + n), Controller: new(true)}}
+		default:
+			p.Labels[key] = value
+		}
+	}
+	w.pods[key] = p
+	if on != "" {
+		w.state.AddPod(NewPodInfo(p), on)
+	}
+	if waits != "" {
+		p.Status.NominatedNodeName = waits
+		w.state.Nominate(waits, append(slices.Clone(w.state.Snapshot().Nominated(waits)), NewPodInfo(p)))
+	}
+}
+
+func (w *world) profile() *Profile {
+	plugins, err := assemble(nil, w.args, Deps{Views: w.objects})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for i := range plugins { // what a plugin remembers lasts for the case
+		if known, has := w.plugins[plugins[i].Name]; has {
+			plugins[i] = known
+		} else {
+			w.plugins[plugins[i].Name] = plugins[i]
+		}
+	}
+	if w.only != nil {
+		plugins = slices.DeleteFunc(plugins, func(p Plugin) bool { return !slices.Contains(w.only, p.Name) })
+		// Where nobody scores, the first node that fits is enough; here all are wanted.
+		plugins = append(plugins, Plugin{Name: "All", Weight: 1, Prepare: func(*Snapshot, *PodInfo) Prepared {
+			return Prepared{Reuse: WhileNode, Score: func(*NodeInfo) int64 { return 0 }}
+		}})
+	}
+	return &Profile{Name: corev1.DefaultSchedulerName, Plugins: plugins}
+}
+
+func (w *world) info(name string) *PodInfo {
+	if w.pods[name] == nil {
+		w.Fatalf("no pod %q", name)
+	}
+	return NewPodInfo(w.pods[name])
+}
+
+func (w *world) decide(name string, explain bool) Decision {
+	s, profile := w.state.Snapshot(), w.profile()
+	d := Decide(s, w.info(name), profile, Seed{})
+	if !explain {
+		return d
+	}
+	long := Explain(s, w.info(name), profile, Seed{})
+	if long.Node != d.Node || long.Message() != d.Message() {
+		w.Errorf("Decide says %q %q, Explain says %q %q", d.Node, d.Message(), long.Node, long.Message())
+	}
+	return long
+}
+
+// rescue says who would have to go. What it does to them is seen in the scripts of the loop.
+func (w *world) rescue(name string) string {
+	d := w.decide(name, false)
+	if d.Node != "" {
+		return "fits " + d.Node + "\n"
+	}
+	a := Attempt{Snapshot: w.state.Snapshot(), Pod: w.info(name), Profile: w.profile(), Decision: &d}
+	var out strings.Builder
+	p := &preemption{args: PreemptionArgs{10, 100}, evictor: newEvictor(Deps{}), nobody: No("No preemption victims found for incoming pod"), useless: NotEver("Preemption is not helpful for scheduling")}
+	if ineligible(a) == "" {
+		all, _ := p.candidates(a)
+		slices.SortFunc(all, func(a, b candidate) int { return strings.Compare(a.node, b.node) })
+		for _, c := range all {
+			fmt.Fprintf(&out, "%s without", c.node)
+			for _, v := range c.victims {
+				fmt.Fprintf(&out, " %s", v.Pod.Name)
+			}
+			if c.violations > 0 {
+				fmt.Fprintf(&out, ", against %d budgets", c.violations)
+			}
+			out.WriteString("\n")
+		}
+	}
+	r := p.rescue(context.Background(), a)
+	if r.Node != "" {
+		fmt.Fprintf(&out, "-> %s\n", r.Node)
+	}
+	if r.Clear {
+		out.WriteString("clear\n")
+	}
+	d.Rescue = r.Message
+	out.WriteString(d.Message() + "\n")
+	return out.String()
+}
+
+// reserve decides about a pod and goes on as far as its place in memory.
+func (w *world) reserve(name string) string {
+	d := w.decide(name, false)
+	if d.Node == "" {
+		return "-> " + d.Message() + "\n"
+	}
+	w.state.AddPod(w.info(name), d.Node)
+	for i := range d.parts {
+		if p := &d.parts[i]; p.Reserve != nil {
+			if v := p.Reserve(d.Node); v != nil {
+				return fmt.Sprintf("-> %s, but %s says %s\n", d.Node, p.Name, strings.Join(v.Reasons, ", "))
+			}
+		}
+	}
+	return "-> " + d.Node + "\n"
+}
