@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"sync"
 
@@ -13,13 +14,17 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/control/autoscale"
 	"proa.dev/control/clusterrole"
 	"proa.dev/control/cronjob"
+	"proa.dev/control/daemonset"
 	"proa.dev/control/definition"
 	"proa.dev/control/deployment"
+	"proa.dev/control/disruption"
 	"proa.dev/control/endpoints"
 	"proa.dev/control/endpointslice"
 	"proa.dev/control/gc"
+	"proa.dev/control/job"
 	"proa.dev/control/mirror"
 	"proa.dev/control/namespace"
 	"proa.dev/control/nodelife"
@@ -28,6 +33,7 @@ import (
 	"proa.dev/control/replicaset"
 	"proa.dev/control/rootca"
 	"proa.dev/control/serviceaccount"
+	"proa.dev/control/servicecidr"
 	"proa.dev/control/statefulset"
 	"proa.dev/control/tainteviction"
 	"proa.dev/control/ttl"
@@ -64,12 +70,17 @@ func (s *Server) controllers() []control.Controller {
 		replicaset.Replication(),
 		deployment.Controller(),
 		statefulset.Controller(),
+		daemonset.Controller(),
+		job.Controller(),
 		cronjob.Controller(),
 		ttl.Controller(),
+		disruption.Controller(s.scalable),
+		autoscale.Controller(autoscale.Absent(), s.ofKind, autoscale.Options{}),
 
 		endpointslice.Controller(),
 		endpoints.Controller(),
 		mirror.Controller(),
+		servicecidr.Controller(),
 	)
 	if s.Simulate > 0 {
 		all = append(all, simulate.Controllers(simulate.Behaviour{Quiet: s.Simulate > quietNodes})...)
@@ -78,6 +89,29 @@ func (s *Server) controllers() []control.Controller {
 		all = s.Loops(all)
 	}
 	return all
+}
+
+// scalable finds the resource of a kind, and says whether it has a scale.
+func (s *Server) scalable(gvk schema.GroupVersionKind) (on schema.GroupResource, scales bool, err error) {
+	for _, d := range s.defs {
+		if d.GroupVersionKind == gvk {
+			return d.Storage().Resource(), d.Sub("scale") != nil, nil
+		}
+	}
+	return on, false, fmt.Errorf("no matches for kind %q in version %q", gvk.Kind, gvk.GroupVersion())
+}
+
+// ofKind finds the resources of a kind, whatever its version.
+func (s *Server) ofKind(gk schema.GroupKind) (out []schema.GroupResource, err error) {
+	for _, d := range s.defs {
+		if d.GroupVersionKind.GroupKind() == gk && d.Hub == nil {
+			out = append(out, d.Resource())
+		}
+	}
+	if out == nil {
+		err = fmt.Errorf("no matches for kind %q in group %q", gk.Kind, gk.Group)
+	}
+	return out, err
 }
 
 // quietNodes is the number of simulated nodes from which on they write no Events about Pods: those would be most of the writes.
