@@ -42,6 +42,8 @@ type Config struct {
 	Admission Admission
 	// Features switches features on or off by name.
 	Features map[string]bool
+	// SchedulerConfig is the path of a KubeSchedulerConfiguration; empty for none.
+	SchedulerConfig string
 	// Simulate is the number of simulated nodes.
 	Simulate int
 	// LogLevel is the least level that is logged.
@@ -140,6 +142,7 @@ func Settings() []Setting {
 			Set: func(c *Config, vs []string) (err error) { c.Features, err = parseFeatures(split(vs)); return err }},
 		{Name: "service-account-issuer", Help: "name the cluster `URL` in service-account tokens",
 			Set: one(func(c *Config, v string) error { c.Issuer = v; return checkIssuer(v) })},
+		{Name: "scheduler-config", Help: "schedule as the KubeSchedulerConfiguration in `FILE` says", Set: file(func(c *Config) *string { return &c.SchedulerConfig })},
 		{Name: "simulate", Help: "run `N` simulated nodes: Pods on them go through their phases without a container",
 			Set: one(func(c *Config, v string) (err error) { c.Simulate, err = parseCount(v); return err })},
 		{Name: "log-level", Help: "log at `LEVEL` debug, info, warn or error", Set: one(func(c *Config, v string) error {

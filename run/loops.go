@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -148,7 +149,26 @@ func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.Can
 // scheduler places Pods on nodes.
 func (s *Server) scheduler(ctx context.Context) error {
 	who := &user.DefaultInfo{Name: user.KubeScheduler, Groups: []string{user.AllAuthenticated}}
-	return schedule.Run(ctx, s.log, s.front.Client(who), schedule.Config{})
+	return schedule.Run(ctx, s.log, s.front.Client(who), s.placing)
+}
+
+// openScheduler reads how Pods are to be placed.
+func (s *Server) openScheduler(counts prometheus.Registerer) error {
+	s.placing = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics()}
+	if err := counts.Register(s.placing.Metrics); err != nil {
+		return err
+	}
+	if s.SchedulerConfig == "" {
+		return nil
+	}
+	text, err := os.ReadFile(s.SchedulerConfig)
+	if err != nil {
+		return fmt.Errorf("read the scheduler's configuration: %w", err)
+	}
+	if s.placing.File, err = schedule.Parse(text); err != nil {
+		return fmt.Errorf("%s: %w", s.SchedulerConfig, err)
+	}
+	return nil
 }
 
 // lead calls work while this process is the one to do it, until ctx ends.

@@ -26,6 +26,7 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/node/simulate"
 	"proa.dev/run/pki"
+	"proa.dev/schedule"
 	"proa.dev/server"
 	"proa.dev/server/audit"
 	"proa.dev/server/authn"
@@ -49,6 +50,8 @@ type Server struct {
 	defs   []*kind.Def
 	audit  *audit.Log // nil for none
 	queues *control.Metrics
+	// placing is how the scheduler works, and what it remembers.
+	placing schedule.Config
 	// policy is the RBAC policy every cluster begins with.
 	policy *bootstrap.Policy
 	ready  atomic.Bool
@@ -147,6 +150,9 @@ func (s *Server) open(ctx context.Context) error {
 	counts := s.metrics()
 	s.queues = control.NewMetrics()
 	counts.Registry().MustRegister(s.queues)
+	if err := s.openScheduler(counts.Registry()); err != nil {
+		return err
+	}
 	if err := s.openAudit(counts.Registry()); err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"proa.dev/client"
+	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/watch"
 )
@@ -132,9 +134,11 @@ type NodeView struct{ State *State }
 
 // Pods yields the pods of a node.
 func (v NodeView) Pods(node string) iter.Seq[*corev1.Pod] {
+	by := client.ByNode()
+	entries := v.State.Cache(v.State.Def(gr.Pods)).By(by.Name, by.Of, node)
 	return func(yield func(*corev1.Pod) bool) {
-		for p := range seq[*corev1.Pod](v.State, schema.GroupResource{Resource: "pods"}, "") {
-			if p.Spec.NodeName == node && !yield(p) {
+		for _, e := range entries {
+			if p, ok := e.Object.(*corev1.Pod); ok && !yield(p) {
 				return
 			}
 		}

@@ -2,8 +2,11 @@ package simulate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -27,29 +30,38 @@ const (
 	leaseSeconds = 40
 )
 
-// Names of the first n simulated nodes.
-func Names(n int) []string {
-	out := make([]string, n)
-	for i := range out {
-		out[i] = fmt.Sprintf("sim-%d", i)
-	}
-	return out
-}
-
 // Register makes the first n simulated nodes that are not there yet.
 func Register(ctx context.Context, c client.Writer, n int) error {
-	for i, name := range Names(n) {
-		_, err := c.Create(ctx, gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name:        name,
-			Annotations: map[string]string{Annotation: fmt.Sprint(i)},
-			Labels: map[string]string{
-				corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
-				corev1.LabelTopologyRegion: "simulated", corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3),
-			},
-		}})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("make the simulated node %s: %w", name, err)
-		}
+	names := make(chan int)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for range min(n, 32) {
+		wg.Go(func() {
+			for i := range names {
+				errs[i] = register(ctx, c, i)
+			}
+		})
+	}
+	for i := range n {
+		names <- i
+	}
+	close(names)
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func register(ctx context.Context, c client.Writer, i int) error {
+	name := fmt.Sprintf("sim-%d", i)
+	_, err := c.Create(ctx, gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:        name,
+		Annotations: map[string]string{Annotation: strconv.Itoa(i)},
+		Labels: map[string]string{
+			corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
+			corev1.LabelTopologyRegion: "simulated", corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3),
+		},
+	}})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make the simulated node %s: %w", name, err)
 	}
 	return nil
 }
