@@ -45,6 +45,9 @@ func Memory() Option { return func(c *run.Config) { c.Memory = true } }
 // where an hour takes no time.
 func Alone() Option { return func(c *run.Config) { c.Alone = true } }
 
+// Simulate gives the cluster nodes that are not there: Pods on them go through their phases, and no container runs.
+func Simulate(nodes int) Option { return func(c *run.Config) { c.Simulate = nodes } }
+
 // Start starts a cluster and stops it when the test ends.
 func Start(t testing.TB, options ...Option) *Cluster {
 	t.Helper()
