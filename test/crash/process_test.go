@@ -47,6 +47,7 @@ func withBinary(m *testing.M) int {
 type cluster struct {
 	*testing.T
 	dir, addr string
+	args      []string // further ones
 	base      string
 	tls       *tls.Config
 	process   *exec.Cmd
@@ -77,7 +78,7 @@ func (c *cluster) start() {
 	c.Helper()
 	began := time.Now()
 	c.output = &bytes.Buffer{}
-	c.process = exec.Command(binary, "server", "--data-dir", c.dir, "--listen", c.addr)
+	c.process = exec.Command(binary, append([]string{"server", "--data-dir", c.dir, "--listen", c.addr}, c.args...)...)
 	c.process.Stdout, c.process.Stderr = c.output, c.output
 	if err := c.process.Start(); err != nil {
 		c.Fatal(err)

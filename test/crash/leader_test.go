@@ -1,0 +1,226 @@
+package crash
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"proa.dev/test/upstream"
+)
+
+const replicas = 60
+
+// TestLeader kills the leader of two servers on one etcd in the midst of a rollout: the other takes over in less than two
+// seconds, and nothing is made twice.
+func TestLeader(t *testing.T) {
+	etcd := startEtcd(t)
+	a, b := newCluster(t), newCluster(t)
+	a.args = []string{"--etcd-servers", etcd, "--simulate", "5"}
+	b.args = a.args
+	a.start()
+	// Servers of one cluster share their keys.
+	if err := os.CopyFS(filepath.Join(b.dir, "pki"), os.DirFS(filepath.Join(a.dir, "pki"))); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	r := &rollout{T: t, client: connect(t, b)}
+	r.create()
+	r.until("the Deployment is available", func(d *unstructured.Unstructured) bool { return status(d, "availableReplicas") == replicas })
+	leader := r.leader()
+	stop := r.watch()
+	r.patch(`{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"nginx:2"}]}}}}`)
+	r.until("some Pods are new", func(d *unstructured.Unstructured) bool { return status(d, "updatedReplicas") >= 5 })
+
+	a.kill()
+	killed := time.Now()
+	for r.leader() == leader {
+		if time.Since(killed) > 10*time.Second {
+			t.Fatal("nobody took over in ten seconds")
+		}
+		time.Sleep(5 * time.Millisecond) // what is measured is another process
+	}
+	took := time.Since(killed)
+	if took >= 2*time.Second {
+		t.Errorf("the other server leads after %v, want less than two seconds", took)
+	}
+	r.until("the rollout is complete", func(d *unstructured.Unstructured) bool {
+		return status(d, "updatedReplicas") == replicas && status(d, "availableReplicas") == replicas && status(d, "replicas") == replicas
+	})
+	stop()
+	r.check()
+	t.Logf("the other server led after %v", took.Round(time.Millisecond))
+}
+
+func startEtcd(t *testing.T) string {
+	t.Helper()
+	bins, err := upstream.Build(t.Context(), "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var urls []string
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		urls = append(urls, "http://"+l.Addr().String())
+		_ = l.Close() // etcd listens there next
+	}
+	cmd := exec.Command(bins["etcd"], "--data-dir", t.TempDir(), "--listen-client-urls", urls[0], "--advertise-client-urls", urls[0],
+		"--listen-peer-urls", urls[1], "--initial-advertise-peer-urls", urls[1], "--initial-cluster", "default="+urls[1], "--log-level", "error")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	})
+	return urls[0]
+}
+
+func connect(t *testing.T, c *cluster) dynamic.Interface {
+	t.Helper()
+	config, err := upstream.LoadConfig(filepath.Join(c.dir, "admin.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// rollout is one Deployment, and what was seen of its Pods.
+type rollout struct {
+	*testing.T
+	client dynamic.Interface
+
+	mu   sync.Mutex // guards what follows
+	made map[string]map[types.UID]bool
+	now  map[types.UID]bool
+	most int
+}
+
+func deployments() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+}
+
+func (r *rollout) create() {
+	r.Helper()
+	_, err := r.client.Resource(deployments()).Namespace("default").Create(r.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "web"},
+		"spec": map[string]any{
+			"replicas": int64(replicas), "selector": map[string]any{"matchLabels": map[string]any{"app": "web"}},
+			"template": map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{"app": "web"}},
+				"spec":     map[string]any{"containers": []any{map[string]any{"name": "web", "image": "nginx"}}},
+			},
+		},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rollout) patch(text string) {
+	r.Helper()
+	if _, err := r.client.Resource(deployments()).Namespace("default").Patch(r.Context(), "web", types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func status(d *unstructured.Unstructured, field string) int64 {
+	n, _, _ := unstructured.NestedInt64(d.Object, "status", field)
+	return n
+}
+
+func (r *rollout) until(what string, holds func(*unstructured.Unstructured) bool) {
+	r.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		d, err := r.client.Resource(deployments()).Namespace("default").Get(r.Context(), "web", metav1.GetOptions{})
+		if err == nil && d.GetGeneration() == status(d, "observedGeneration") && holds(d) {
+			return
+		}
+		if time.Now().After(end) {
+			r.Fatalf("%s: not in two minutes; last: %v %v", what, d, err)
+		}
+	}
+}
+
+func (r *rollout) leader() string {
+	r.Helper()
+	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	l, err := r.client.Resource(leases).Namespace("kube-system").Get(r.Context(), "kube-controller-manager", metav1.GetOptions{})
+	if err != nil {
+		r.Fatal(err)
+	}
+	holder, _, _ := unstructured.NestedString(l.Object, "spec", "holderIdentity")
+	return holder
+}
+
+// watch notes every Pod that is made from here on, and the greatest number at a time, until it is stopped.
+func (r *rollout) watch() (stop func()) {
+	r.Helper()
+	pods := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("default")
+	r.made, r.now = map[string]map[types.UID]bool{}, map[types.UID]bool{}
+	ctx, cancel := context.WithCancel(r.Context())
+	w, err := pods.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		r.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ev := range w.ResultChan() {
+			if o, ok := ev.Object.(*unstructured.Unstructured); ok {
+				r.see(string(ev.Type), o)
+			}
+		}
+	})
+	return func() { cancel(); w.Stop(); wg.Wait() }
+}
+
+func (r *rollout) see(what string, o *unstructured.Unstructured) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	hash := o.GetLabels()["pod-template-hash"]
+	if what == "DELETED" || o.GetDeletionTimestamp() != nil {
+		delete(r.now, o.GetUID())
+		return
+	}
+	if r.made[hash] == nil {
+		r.made[hash] = map[types.UID]bool{}
+	}
+	r.made[hash][o.GetUID()] = true
+	r.now[o.GetUID()] = true
+	r.most = max(r.most, len(r.now))
+}
+
+// check looks for Pods that were made twice: of each template there are as many as asked for, and at no time were there more than
+// the surge allows.
+func (r *rollout) check() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.made) != 2 {
+		r.Errorf("Pods of %d templates were seen, want 2", len(r.made))
+	}
+	for hash, pods := range r.made {
+		if len(pods) != replicas {
+			r.Errorf("%d Pods of template %s were made, want %d", len(pods), hash, replicas)
+		}
+	}
+	if surge := replicas + replicas/4; r.most > surge {
+		r.Errorf("there were %d Pods at a time, want at most %d", r.most, surge)
+	}
+}
