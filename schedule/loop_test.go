@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -45,6 +46,9 @@ var update = flag.Bool("update", false, "rewrite what comes out")
 //	$ pods                    prints where pods are, or why they are nowhere
 //	$ show RESOURCE NAME PATH prints what is at some paths of an object
 //	$ events                  prints what users were told
+//	$ metrics NAME...         prints numbers
+//	$ why POD                 prints the latest decision about a pod, with all that was known
+//	$ config                  as the first command: the body is the configuration of the scheduler
 func TestLoop(t *testing.T) {
 	files, err := filepath.Glob("testdata/loop/*.txt")
 	if err != nil || len(files) == 0 {
@@ -71,8 +75,9 @@ func TestLoop(t *testing.T) {
 // stage is a cluster with a scheduler.
 type stage struct {
 	*testing.T
-	admin client.Client
-	door  *shutDoor
+	admin  client.Client
+	door   *shutDoor
+	config schedule.Config
 }
 
 // shutDoor refuses some bindings.
@@ -108,12 +113,21 @@ func play(t *testing.T, script string) (got string) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), quiet)
 		s := &stage{T: t, admin: cluster.Client}
 		s.door = &shutDoor{Client: cluster.Server.Client(&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{user.AllAuthenticated}})}
+		s.config = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics()}
+		if text, configured := strings.CutPrefix(script, "$ config\n"); configured {
+			text, _, _ = strings.Cut(text, "\n$ ")
+			file, err := schedule.Parse([]byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.config.File = file
+		}
 		synctest.Wait()
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			log := slog.New(slog.NewTextHandler(t.Output(), nil))
-			if err := schedule.Run(ctx, log, s.door, schedule.Config{}); err != nil {
+			if err := schedule.Run(ctx, log, s.door, s.config); err != nil {
 				t.Error(err)
 			}
 		})
@@ -143,6 +157,11 @@ func (s *stage) do(command, body string) string {
 	out := body
 	var err error
 	switch words[0] {
+	case "config":
+	case "metrics":
+		out, err = s.metrics(words[1:])
+	case "why":
+		out, err = s.why(words[1])
 	case "create":
 		err = s.create(body)
 	case "change":
@@ -298,4 +317,54 @@ func (s *stage) events() string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// metrics prints counters and gauges, and of histograms how much was observed.
+func (s *stage) metrics(names []string) (string, error) {
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(s.config.Metrics); err != nil {
+		return "", err
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	for _, f := range families {
+		if !slices.Contains(names, f.GetName()) {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			n := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			lines = append(lines, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), n))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n"), nil
+}
+
+// why prints a decision once more.
+func (s *stage) why(name string) (string, error) {
+	o, err := s.admin.Get(s.Context(), gr.Pods, "default", name, "")
+	if err != nil {
+		return "", err
+	}
+	r, known := s.config.Recent.Of(o.GetUID())
+	if !known {
+		return "nothing is known", nil
+	}
+	d := r.Explain()
+	lines := []string{fmt.Sprintf("attempt %d of %s: %q %s", r.Attempt, r.Profile.Name, d.Node, d.Message())}
+	for _, n := range d.Scores {
+		lines = append(lines, fmt.Sprintf("%s: %d %v %v", n.Node, n.Total, d.Plugins, n.Each))
+	}
+	for _, v := range d.Verdicts {
+		lines = append(lines, fmt.Sprintf("%s: %s: %s", v.Node, v.Plugin, strings.Join(v.Reasons, ", ")))
+	}
+	slices.Sort(lines[1:])
+	return strings.Join(lines, "\n"), nil
 }
