@@ -27,7 +27,7 @@ type BindingArgs struct {
 // VolumeBinding lets a pod only where its volumes are, or can be. Claims that wait for their pod get a volume there that
 // exists, or one is to be made there. This is settled before the pod is bound.
 func VolumeBinding(args BindingArgs, deps Deps) Plugin {
-	b := &volumeBinding{args: args, deps: deps, assumed: newAssumed(), verdicts: map[volumeTrouble]*Verdict{}}
+	b := &volumeBinding{args: args, deps: deps, assumed: newAssumed(), verdicts: troubleVerdicts()}
 	return Plugin{
 		Name: "VolumeBinding",
 		Reads: []schema.GroupResource{
@@ -55,10 +55,10 @@ type volumeBinding struct {
 	args     BindingArgs
 	deps     Deps
 	assumed  *assumed
-	verdicts map[volumeTrouble]*Verdict
+	verdicts [allTrouble + 1]*Verdict
 }
 
-// volumeTrouble is a set of reasons why a node will not do.
+// volumeTrouble is a set of reasons why a node will not do, in the order in which they are given.
 type volumeTrouble uint8
 
 const (
@@ -66,28 +66,24 @@ const (
 	nothingToBind
 	noSpace
 	volumeGone
+	allTrouble = wrongPlace | nothingToBind | noSpace | volumeGone
 )
 
-func (b *volumeBinding) verdict(t volumeTrouble) *Verdict {
-	if v := b.verdicts[t]; v != nil || t == 0 {
-		return v
+// troubleVerdicts are the verdicts of all sets of reasons, made once because nodes share them.
+func troubleVerdicts() (out [allTrouble + 1]*Verdict) {
+	reasons := []string{
+		"node(s) didn't match PersistentVolume's node affinity", "node(s) didn't find available persistent volumes to bind",
+		"node(s) did not have enough free storage", "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
 	}
-	v := &Verdict{Unresolvable: true}
-	for _, r := range []struct {
-		volumeTrouble
-		text string
-	}{
-		{wrongPlace, "node(s) didn't match PersistentVolume's node affinity"},
-		{nothingToBind, "node(s) didn't find available persistent volumes to bind"},
-		{noSpace, "node(s) did not have enough free storage"},
-		{volumeGone, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"},
-	} {
-		if t&r.volumeTrouble != 0 {
-			v.Reasons = append(v.Reasons, r.text)
+	for t := 1; t < len(out); t++ {
+		out[t] = &Verdict{Unresolvable: true}
+		for i, r := range reasons {
+			if t&(1<<i) != 0 {
+				out[t].Reasons = append(out[t].Reasons, r)
+			}
 		}
 	}
-	b.verdicts[t] = v
-	return v
+	return out
 }
 
 // volumePlan is what is to be done for the volumes of a pod on one node.
@@ -131,7 +127,7 @@ func (b *volumeBinding) prepare(s *Snapshot, p *PodInfo) Prepared {
 			if trouble == 0 {
 				plans[n.Name()] = plan
 			}
-			return b.verdict(trouble)
+			return b.verdicts[trouble]
 		},
 	}
 	if len(v.waiting) == 0 {
