@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -42,6 +43,8 @@ var update = flag.Bool("update", false, "rewrite what comes out")
 //	$ change RESOURCE NAME    merges the body into an object, and into its status
 //	$ delete RESOURCE NAME
 //	$ fail                    makes the next binding fail
+//	$ deaf                    the scheduler misses what happens, until
+//	$ hear                    it is told so
 //	$ wait DURATION
 //	$ pods                    prints where pods are, or why they are nowhere
 //	$ show RESOURCE NAME PATH prints what is at some paths of an object
@@ -85,6 +88,76 @@ type shutDoor struct {
 	client.Client
 	mu     sync.Mutex
 	refuse int
+	deaf   bool
+	ears   []chan struct{}
+}
+
+// View opens a view that can miss changes.
+func (d *shutDoor) View(ctx context.Context, on groupResource) (client.View, error) {
+	v, err := d.Client.View(ctx, on)
+	ear := make(chan struct{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ears = append(d.ears, ear)
+	return &deafView{v, d, ear}, err
+}
+
+type deafView struct {
+	client.View
+	door *shutDoor
+	ear  chan struct{}
+}
+
+// Events yields changes, or a gap and what is there.
+func (v *deafView) Events(ctx context.Context) iter.Seq[client.Event] {
+	return func(yield func(client.Event) bool) {
+		all := make(chan client.Event)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() {
+			for ev := range v.View.Events(ctx) {
+				select {
+				case all <- ev:
+				case <-ctx.Done():
+				}
+			}
+		})
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case ev := <-all:
+				v.door.mu.Lock()
+				deaf := v.door.deaf
+				v.door.mu.Unlock()
+				if !deaf && !yield(ev) {
+					return
+				}
+			case <-v.ear:
+				if !yield(client.Event{Gap: true}) {
+					return
+				}
+				for o := range v.List("") {
+					if !yield(client.Event{Object: o}) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// set makes the scheduler deaf, or lets it hear again.
+func (d *shutDoor) set(deaf bool) {
+	d.mu.Lock()
+	d.deaf = deaf
+	ears := slices.Clone(d.ears)
+	d.mu.Unlock()
+	if !deaf {
+		for _, e := range ears {
+			e <- struct{}{}
+		}
+	}
 }
 
 func (d *shutDoor) Act(ctx context.Context, on groupResource, namespace, name, sub string, body kind.Object) (kind.Object, error) {
@@ -169,6 +242,8 @@ func (s *stage) do(command, body string) string {
 	case "delete":
 		on, namespace := plural(words[1])
 		err = s.admin.Delete(s.Context(), on, namespace, words[2], metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	case "deaf", "hear":
+		s.door.set(words[0] == "deaf")
 	case "fail":
 		s.door.mu.Lock()
 		s.door.refuse++
