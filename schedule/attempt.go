@@ -125,15 +125,15 @@ func (s *scheduler) assume(ctx context.Context, t *try) {
 	if len(waits) == 0 {
 		s.drop(t.Entry)
 	}
-	select {
-	case s.binds <- struct{}{}:
-	case <-ctx.Done():
-		return
+	slow := isSlow(t, waits)
+	if !slow { // who waits for volumes or others must not keep the rest from being bound
+		select {
+		case s.binds <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
 	}
-	s.work.Go(func() {
-		defer func() { <-s.binds }()
-		s.bind(ctx, t, waits)
-	})
+	s.work.Go(func() { s.bind(ctx, t, waits, slow) })
 }
 
 // waiting is a plugin that holds a pod back.

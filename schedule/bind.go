@@ -3,16 +3,23 @@ package schedule
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/client"
 	"proa.dev/kinds/gr"
 )
 
 // bind takes a pod through the steps that may have to wait, and writes its node.
-func (s *scheduler) bind(ctx context.Context, t *try, waits []waiting) {
+func (s *scheduler) bind(ctx context.Context, t *try, waits []waiting, slow bool) {
+	if slow {
+		// Others, an autoscaler among them, shall know where the pod is going.
+		s.expect(ctx, t)
+	}
 	for _, w := range waits {
 		if v := wait(ctx, w); v != nil {
 			s.turnBack(ctx, t, w.plugin, v)
@@ -26,8 +33,15 @@ func (s *scheduler) bind(ctx context.Context, t *try, waits []waiting) {
 		s.unbound(ctx, t, err)
 		return
 	}
+	if slow {
+		s.binds <- struct{}{}
+	}
+	defer func() { <-s.binds }()
 	pod, node := t.info.Pod, t.decision.Node
-	if err := s.write(ctx, t.profile, pod, node); err != nil {
+	if rev, err := strconv.ParseInt(pod.ResourceVersion, 10, 64); err == nil {
+		ctx = client.WithTrail(ctx, &client.Trail{CauseUID: pod.UID, CauseRev: rev})
+	}
+	if err := s.write(ctx, t.profile, pod, node); err != nil && !s.isBound(ctx, pod, node) {
 		s.unbound(ctx, t, err)
 		return
 	}
@@ -39,6 +53,24 @@ func (s *scheduler) bind(ctx context.Context, t *try, waits []waiting) {
 			p.PostBind(node)
 		}
 	}
+}
+
+// expect nominates a pod for the node it is on its way to.
+func (s *scheduler) expect(ctx context.Context, t *try) {
+	pod := s.current(t.info.Pod)
+	if pod == nil || pod.Status.NominatedNodeName == t.decision.Node {
+		return
+	}
+	next := pod.DeepCopy()
+	next.Status.NominatedNodeName = t.decision.Node
+	if _, err := s.writer.Update(ctx, gr.Pods, next, "status"); err != nil && ctx.Err() == nil {
+		s.log.DebugContext(ctx, "nominate a pod for its node", "namespace", pod.Namespace, "name", pod.Name, "err", err)
+	}
+}
+
+// isSlow says that a pod has to wait for something before it can be bound.
+func isSlow(t *try, waits []waiting) bool {
+	return len(waits) > 0 || slices.ContainsFunc(t.decision.parts, func(p part) bool { return p.PreBind != nil })
 }
 
 // write writes the node of a pod, or lets an extender do it.
@@ -56,6 +88,16 @@ func (s *scheduler) write(ctx context.Context, profile *Profile, pod *corev1.Pod
 	return nil
 }
 
+// isBound says that a binding was done although it failed, because its answer got lost or somebody else did the same. Its room
+// must not be given away before the event of it comes.
+func (s *scheduler) isBound(ctx context.Context, pod *corev1.Pod, node string) bool {
+	if s.views[gr.Pods].Reach(ctx, 0) != nil {
+		return false
+	}
+	o, found := s.views[gr.Pods].Get(pod.Namespace, pod.Name)
+	return found && o.GetUID() == pod.UID && o.(*corev1.Pod).Spec.NodeName == node
+}
+
 // wait waits until a plugin lets a pod go on.
 func wait(ctx context.Context, w waiting) *Verdict {
 	timer := time.NewTimer(w.For)
@@ -64,7 +106,7 @@ func wait(ctx context.Context, w waiting) *Verdict {
 	case v := <-w.Wait:
 		return v
 	case <-timer.C:
-		return No("timeout waiting for permit plugin " + w.plugin)
+		return No(fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.For, w.plugin))
 	case <-ctx.Done():
 		return Failed(ctx.Err())
 	}

@@ -148,13 +148,13 @@ func crowdState(nodes int) *State {
 	s := benchState(nodes)
 	for i := range nodes * 10 {
 		template := 6
-		if i%10 < 3 {
+		switch i % 10 {
+		case 0, 1:
 			template = i % 10
+		case 2:
+			template = 4
 		}
 		p := crowdPod(i, template)
-		if template == 2 {
-			p.Labels["app"] = "other" // so that new ones of the template find room
-		}
 		s.AddPod(NewPodInfo(p), fmt.Sprintf("node-%d", i/10))
 	}
 	return s

@@ -62,6 +62,28 @@ const (
 	AnyAction = Add | Delete | Update
 )
 
+// String names an action as upstream does. Of several the first is named.
+func (a Action) String() string {
+	for _, n := range []struct {
+		Action
+		name string
+	}{
+		{Add, "Add"}, {Delete, "Delete"}, {NodeAllocatable, "UpdateNodeAllocatable"}, {NodeLabel, "UpdateNodeLabel"},
+		{NodeTaint, "UpdateNodeTaint"}, {NodeCondition, "UpdateNodeCondition"}, {NodeAnnotation, "UpdateNodeAnnotation"},
+		{NodeFeature, "UpdateNodeDeclaredFeature"}, {NodePreemptionPolicy, "UpdateNodePreemptionPolicy"}, {PodLabel, "UpdatePodLabel"},
+		{PodScaleDown, "UpdatePodScaleDown"}, {PodScaleUp, "UpdatePodScaleUp"}, {PodToleration, "UpdatePodToleration"},
+		{PodGatesGone, "UpdatePodSchedulingGatesEliminated"}, {PodClaims, "UpdatePodGeneratedResourceClaim"}, {Other, "Update"},
+	} {
+		if a == Update {
+			return "Update"
+		}
+		if a&n.Action != 0 {
+			return n.name
+		}
+	}
+	return ""
+}
+
 // nodeChange says what of a node that matters here was updated.
 func nodeChange(was, is *corev1.Node) (a Action) {
 	set := func(changed bool, bit Action) {

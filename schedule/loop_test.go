@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,10 +43,15 @@ var update = flag.Bool("update", false, "rewrite what comes out")
 //	$ change RESOURCE NAME    merges the body into an object, and into its status
 //	$ delete RESOURCE NAME
 //	$ fail                    makes the next binding fail
+//	$ deaf                    the scheduler misses what happens, until
+//	$ hear                    it is told so
 //	$ wait DURATION
 //	$ pods                    prints where pods are, or why they are nowhere
 //	$ show RESOURCE NAME PATH prints what is at some paths of an object
 //	$ events                  prints what users were told
+//	$ metrics NAME...         prints numbers
+//	$ why POD                 prints the latest decision about a pod, with all that was known
+//	$ config                  as the first command: the body is the configuration of the scheduler
 func TestLoop(t *testing.T) {
 	files, err := filepath.Glob("testdata/loop/*.txt")
 	if err != nil || len(files) == 0 {
@@ -71,8 +78,9 @@ func TestLoop(t *testing.T) {
 // stage is a cluster with a scheduler.
 type stage struct {
 	*testing.T
-	admin client.Client
-	door  *shutDoor
+	admin  client.Client
+	door   *shutDoor
+	config schedule.Config
 }
 
 // shutDoor refuses some bindings.
@@ -80,6 +88,76 @@ type shutDoor struct {
 	client.Client
 	mu     sync.Mutex
 	refuse int
+	deaf   bool
+	ears   []chan struct{}
+}
+
+// View opens a view that can miss changes.
+func (d *shutDoor) View(ctx context.Context, on groupResource) (client.View, error) {
+	v, err := d.Client.View(ctx, on)
+	ear := make(chan struct{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ears = append(d.ears, ear)
+	return &deafView{v, d, ear}, err
+}
+
+type deafView struct {
+	client.View
+	door *shutDoor
+	ear  chan struct{}
+}
+
+// Events yields changes, or a gap and what is there.
+func (v *deafView) Events(ctx context.Context) iter.Seq[client.Event] {
+	return func(yield func(client.Event) bool) {
+		all := make(chan client.Event)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() {
+			for ev := range v.View.Events(ctx) {
+				select {
+				case all <- ev:
+				case <-ctx.Done():
+				}
+			}
+		})
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case ev := <-all:
+				v.door.mu.Lock()
+				deaf := v.door.deaf
+				v.door.mu.Unlock()
+				if !deaf && !yield(ev) {
+					return
+				}
+			case <-v.ear:
+				if !yield(client.Event{Gap: true}) {
+					return
+				}
+				for o := range v.List("") {
+					if !yield(client.Event{Object: o}) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// set makes the scheduler deaf, or lets it hear again.
+func (d *shutDoor) set(deaf bool) {
+	d.mu.Lock()
+	d.deaf = deaf
+	ears := slices.Clone(d.ears)
+	d.mu.Unlock()
+	if !deaf {
+		for _, e := range ears {
+			e <- struct{}{}
+		}
+	}
 }
 
 func (d *shutDoor) Act(ctx context.Context, on groupResource, namespace, name, sub string, body kind.Object) (kind.Object, error) {
@@ -108,12 +186,21 @@ func play(t *testing.T, script string) (got string) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), quiet)
 		s := &stage{T: t, admin: cluster.Client}
 		s.door = &shutDoor{Client: cluster.Server.Client(&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{user.AllAuthenticated}})}
+		s.config = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics()}
+		if text, configured := strings.CutPrefix(script, "$ config\n"); configured {
+			text, _, _ = strings.Cut(text, "\n$ ")
+			file, err := schedule.Parse([]byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.config.File = file
+		}
 		synctest.Wait()
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			log := slog.New(slog.NewTextHandler(t.Output(), nil))
-			if err := schedule.Run(ctx, log, s.door, schedule.Config{}); err != nil {
+			if err := schedule.Run(ctx, log, s.door, s.config); err != nil {
 				t.Error(err)
 			}
 		})
@@ -143,6 +230,11 @@ func (s *stage) do(command, body string) string {
 	out := body
 	var err error
 	switch words[0] {
+	case "config":
+	case "metrics":
+		out, err = s.metrics(words[1:])
+	case "why":
+		out, err = s.why(words[1])
 	case "create":
 		err = s.create(body)
 	case "change":
@@ -150,6 +242,8 @@ func (s *stage) do(command, body string) string {
 	case "delete":
 		on, namespace := plural(words[1])
 		err = s.admin.Delete(s.Context(), on, namespace, words[2], metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	case "deaf", "hear":
+		s.door.set(words[0] == "deaf")
 	case "fail":
 		s.door.mu.Lock()
 		s.door.refuse++
@@ -298,4 +392,54 @@ func (s *stage) events() string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// metrics prints counters and gauges, and of histograms how much was observed.
+func (s *stage) metrics(names []string) (string, error) {
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(s.config.Metrics); err != nil {
+		return "", err
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	for _, f := range families {
+		if !slices.Contains(names, f.GetName()) {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			n := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			lines = append(lines, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), n))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n"), nil
+}
+
+// why prints a decision once more.
+func (s *stage) why(name string) (string, error) {
+	o, err := s.admin.Get(s.Context(), gr.Pods, "default", name, "")
+	if err != nil {
+		return "", err
+	}
+	r, known := s.config.Recent.Of(o.GetUID())
+	if !known {
+		return "nothing is known", nil
+	}
+	d := r.Explain()
+	lines := []string{fmt.Sprintf("attempt %d of %s: %q %s", r.Attempt, r.Profile.Name, d.Node, d.Message())}
+	for _, n := range d.Scores {
+		lines = append(lines, fmt.Sprintf("%s: %d %v %v", n.Node, n.Total, d.Plugins, n.Each))
+	}
+	for _, v := range d.Verdicts {
+		lines = append(lines, fmt.Sprintf("%s: %s: %s", v.Node, v.Plugin, strings.Join(v.Reasons, ", ")))
+	}
+	slices.Sort(lines[1:])
+	return strings.Join(lines, "\n"), nil
 }

@@ -3,6 +3,7 @@ package schedule
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -114,4 +115,27 @@ func makePreemption(deps Deps, raw json.RawMessage) (Plugin, error) {
 		return Plugin{}, err
 	}
 	return Preemption(PreemptionArgs{Percentage: int(percentage), Absolute: int(absolute)}, deps), nil
+}
+
+func makeVolumeBinding(deps Deps, raw json.RawMessage) (Plugin, error) {
+	var args configv1.VolumeBindingArgs
+	if err := decodeArgs(raw, &args); err != nil {
+		return Plugin{}, err
+	}
+	if len(args.Shape) == 0 { // the emptier the better
+		args.Shape = []configv1.UtilizationShapePoint{{Utilization: 0, Score: topShapeScore}, {Utilization: 100, Score: 0}}
+	}
+	var errs field.ErrorList
+	if args.BindTimeoutSeconds != nil && *args.BindTimeoutSeconds < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("bindTimeoutSeconds"), *args.BindTimeoutSeconds, "invalid BindTimeoutSeconds, should not be a negative value"))
+	}
+	errs = append(errs, checkShape(args.Shape, field.NewPath("shape"))...)
+	if err := errs.ToAggregate(); err != nil {
+		return Plugin{}, err
+	}
+	out := BindingArgs{Timeout: time.Duration(orElse(args.BindTimeoutSeconds, 600)) * time.Second}
+	for _, p := range args.Shape {
+		out.Shape = append(out.Shape, Point{int64(p.Utilization), int64(p.Score) * (MaxScore / topShapeScore)})
+	}
+	return VolumeBinding(out, deps), nil
 }

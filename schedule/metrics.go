@@ -19,8 +19,8 @@ type Metrics struct {
 	Victims    prometheus.Histogram // of a preemption
 	Preemption prometheus.Counter   // attempts
 
-	pendingPods *prometheus.Desc
-	pending     func() map[string]int
+	pendingPods, incoming, unschedulable, cacheSize *prometheus.Desc
+	read                                            func() gauges
 }
 
 // NewMetrics returns numbers for one scheduler.
@@ -49,7 +49,21 @@ func NewMetrics() *Metrics {
 		pendingPods: prometheus.NewDesc(name("pending_pods"),
 			"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.",
 			[]string{"queue"}, nil),
+		incoming: prometheus.NewDesc(name("queue_incoming_pods_total"),
+			"Number of pods added to scheduling queues by event and queue type.", []string{"queue", "event"}, nil),
+		unschedulable: prometheus.NewDesc(name("unschedulable_pods"),
+			"The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
+			[]string{"plugin", "profile"}, nil),
+		cacheSize: prometheus.NewDesc(name("cache_size"), "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", []string{"type"}, nil),
 	}
+}
+
+// gauges are what can be counted when somebody asks.
+type gauges struct {
+	pending       map[string]int // by place in the queue
+	incoming      map[arrival]uint64
+	unschedulable map[[2]string]int // by plugin and profile
+	size          map[string]int    // by what
 }
 
 func (m *Metrics) all() []prometheus.Collector {
@@ -61,7 +75,9 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, c := range m.all() {
 		c.Describe(to)
 	}
-	to <- m.pendingPods
+	for _, d := range []*prometheus.Desc{m.pendingPods, m.incoming, m.unschedulable, m.cacheSize} {
+		to <- d
+	}
 }
 
 // Collect is for the registry.
@@ -69,11 +85,24 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	for _, c := range m.all() {
 		c.Collect(to)
 	}
-	if m.pending == nil {
+	if m.read == nil {
 		return
 	}
-	for queue, n := range m.pending() {
-		to <- prometheus.MustNewConstMetric(m.pendingPods, prometheus.GaugeValue, float64(n), queue)
+	g := m.read()
+	gauge := func(d *prometheus.Desc, n int, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	for queue, n := range g.pending {
+		gauge(m.pendingPods, n, queue)
+	}
+	for by, n := range g.unschedulable {
+		gauge(m.unschedulable, n, by[0], by[1])
+	}
+	for what, n := range g.size {
+		gauge(m.cacheSize, n, what)
+	}
+	for a, n := range g.incoming {
+		to <- prometheus.MustNewConstMetric(m.incoming, prometheus.CounterValue, float64(n), a.queue, a.why)
 	}
 }
 

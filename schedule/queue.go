@@ -20,15 +20,16 @@ type Queue struct {
 	gates    map[string][]Plugin // of each profile
 	wakes    map[Resource][]wake
 
-	entries map[types.UID]*Entry
-	active  entryHeap
-	waiting entryHeap                       // backing off after a rejection
-	failing entryHeap                       // backing off after an error
-	parked  map[string]map[types.UID]*Entry // by the plugin that rejected them; an entry may be under several
-	flying  int
-	log     []happening // what happened while pods were flying
-	seq     uint64      // the number of the last of log
-	flush   time.Time   // when to look for entries that are parked for too long
+	entries  map[types.UID]*Entry
+	active   entryHeap
+	waiting  entryHeap                       // backing off after a rejection
+	failing  entryHeap                       // backing off after an error
+	parked   map[string]map[types.UID]*Entry // by the plugin that rejected them; an entry may be under several
+	flying   int
+	log      []happening // what happened while pods were flying
+	seq      uint64      // the number of the last of log
+	incoming map[arrival]uint64
+	flush    time.Time // when to look for entries that are parked for too long
 }
 
 // QueueSettings are the times of a queue.
@@ -43,6 +44,11 @@ const longestLog = 16384
 
 // flushEvery is how often the queue looks for pods that are parked for too long.
 const flushEvery = 30 * time.Second
+
+// arrival is a place in the queue that pods came to, and why, in upstream's words.
+type arrival struct{ queue, why string }
+
+const attemptFailed = "ScheduleAttemptFailure"
 
 // Entry is a pod in the queue.
 type Entry struct {
@@ -89,11 +95,14 @@ type happening struct {
 	not     types.UID // a pod it shall not wake
 }
 
+// label names what happened.
+func (h *happening) label() string { return string(h.on) + h.do.String() }
+
 // NewQueue makes a queue for the pods of some profiles.
 func NewQueue(settings QueueSettings, profiles []Profile) *Queue {
 	q := &Queue{
 		settings: settings, gates: map[string][]Plugin{}, wakes: map[Resource][]wake{},
-		entries: map[types.UID]*Entry{}, parked: map[string]map[types.UID]*Entry{},
+		entries: map[types.UID]*Entry{}, parked: map[string]map[types.UID]*Entry{}, incoming: map[arrival]uint64{},
 		active: entryHeap{less: moreUrgent}, waiting: entryHeap{less: sooner},
 		failing: entryHeap{less: func(a, b *Entry) bool { return a.until.Before(b.until) }},
 	}
@@ -135,7 +144,7 @@ func (q *Queue) Add(p *PodInfo, now time.Time) {
 	}
 	e := &Entry{Pod: p, Added: now}
 	q.entries[p.Pod.UID] = e
-	q.enqueue(e, now, false)
+	q.enqueue(e, now, false, "UnscheduledPodAdd")
 }
 
 func (q *Queue) update(e *Entry, p *PodInfo, now time.Time) {
@@ -195,14 +204,14 @@ func (q *Queue) land() {
 }
 
 // enqueue puts an entry where it is tried, now or after its back-off, unless a gate is closed.
-func (q *Queue) enqueue(e *Entry, now time.Time, backoff bool) {
+func (q *Queue) enqueue(e *Entry, now time.Time, backoff bool, why string) {
 	q.leave(e)
 	e.gate = ""
 	for _, pl := range q.gates[e.Pod.Pod.Spec.SchedulerName] {
 		if v := pl.Gate(e.Pod.Pod); v != nil {
 			e.gate = pl.Name
 			e.by, e.pending = sets.New(pl.Name), nil
-			q.park(e)
+			q.park(e, why)
 			return
 		}
 	}
@@ -211,6 +220,8 @@ func (q *Queue) enqueue(e *Entry, now time.Time, backoff bool) {
 	case !backoff || !e.until.After(now):
 		e.place = inActive
 		heap.Push(&q.active, e)
+		q.incoming[arrival{"active", why}]++
+		return
 	case len(e.rejectors()) == 0:
 		e.place = inFailing
 		heap.Push(&q.failing, e)
@@ -218,6 +229,7 @@ func (q *Queue) enqueue(e *Entry, now time.Time, backoff bool) {
 		e.place = inWaiting
 		heap.Push(&q.waiting, e)
 	}
+	q.incoming[arrival{"backoff", why}]++
 }
 
 // backoff is how long a pod waits after its last attempt.
@@ -235,8 +247,9 @@ func (q *Queue) backoff(e *Entry) time.Duration {
 	return min(q.settings.FirstBackoff<<(n-1), q.settings.LastBackoff)
 }
 
-func (q *Queue) park(e *Entry) {
+func (q *Queue) park(e *Entry, why string) {
 	e.place = inParked
+	q.incoming[arrival{"unschedulable", why}]++
 	for plugin := range e.rejectors() {
 		if q.parked[plugin] == nil {
 			q.parked[plugin] = map[types.UID]*Entry{}
@@ -287,10 +300,10 @@ func (q *Queue) next() *Entry {
 // tick moves what time moves.
 func (q *Queue) tick(now time.Time) {
 	for len(q.waiting.list) > 0 && !q.waiting.list[0].until.Truncate(time.Second).After(now) {
-		q.enqueue(q.waiting.list[0], now, false)
+		q.enqueue(q.waiting.list[0], now, false, "BackoffComplete")
 	}
 	for len(q.failing.list) > 0 && !q.failing.list[0].until.After(now) {
-		q.enqueue(q.failing.list[0], now, false)
+		q.enqueue(q.failing.list[0], now, false, "BackoffComplete")
 	}
 	if now.Before(q.flush) {
 		return
@@ -301,7 +314,7 @@ func (q *Queue) tick(now time.Time) {
 	for _, e := range q.parkedEntries() {
 		if e.gate == "" && now.Sub(e.Added) > q.settings.LongestPark {
 			e.Flushed = true
-			q.enqueue(e, now, true)
+			q.enqueue(e, now, true, "UnschedulableTimeout")
 		}
 	}
 }
@@ -337,7 +350,7 @@ func (q *Queue) Fail(e *Entry, by, pending sets.Set[string], now time.Time) {
 	e.by, e.pending, e.Flushed, e.Added = by, pending, false, now
 	if len(by)+len(pending) == 0 {
 		e.errors++
-		q.enqueue(e, now, true)
+		q.enqueue(e, now, true, attemptFailed)
 		return
 	}
 	e.rejections++
@@ -348,11 +361,11 @@ func (q *Queue) Fail(e *Entry, by, pending sets.Set[string], now time.Time) {
 	q.leave(e)
 	switch verdict {
 	case stay:
-		q.park(e)
+		q.park(e, attemptFailed)
 	case later:
-		q.enqueue(e, now, true)
+		q.enqueue(e, now, true, attemptFailed)
 	case atOnce:
-		q.enqueue(e, now, false)
+		q.enqueue(e, now, false, attemptFailed)
 	}
 }
 
@@ -365,7 +378,7 @@ func (q *Queue) Back(e *Entry, now time.Time) {
 	q.entries[uid] = e
 	e.by, e.pending, e.Flushed, e.Added = nil, nil, false, now
 	e.errors++
-	q.enqueue(e, now, true)
+	q.enqueue(e, now, true, attemptFailed)
 }
 
 // Happened tells the queue of a change in the cluster, which may wake parked pods. not is a pod that it shall not wake.
@@ -431,9 +444,9 @@ const (
 func (q *Queue) consider(e *Entry, h *happening, now time.Time) {
 	switch q.worth(e, h) {
 	case later:
-		q.enqueue(e, now, true)
+		q.enqueue(e, now, true, h.label())
 	case atOnce:
-		q.enqueue(e, now, false)
+		q.enqueue(e, now, false, h.label())
 	}
 }
 
@@ -466,7 +479,7 @@ func (q *Queue) worth(e *Entry, h *happening) worth {
 // Activate brings a pod that waits, for whatever reason, to be tried now.
 func (q *Queue) Activate(uid types.UID, now time.Time) {
 	if e := q.entries[uid]; e != nil && e.place != inFlight && e.place != inActive {
-		q.enqueue(e, now, false)
+		q.enqueue(e, now, false, "ForceActivate")
 	}
 }
 
@@ -478,6 +491,19 @@ func (q *Queue) Counts() map[string]int {
 			out["gated"]++
 		} else {
 			out["unschedulable"]++
+		}
+	}
+	return out
+}
+
+// rejected are the numbers of parked pods by plugin and profile.
+func (q *Queue) rejected() map[[2]string]int {
+	out := map[[2]string]int{}
+	for plugin, entries := range q.parked {
+		for _, e := range entries {
+			if e.gate == "" {
+				out[[2]string{plugin, e.Pod.Pod.Spec.SchedulerName}]++
+			}
 		}
 	}
 	return out

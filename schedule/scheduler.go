@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -123,15 +124,18 @@ func newScheduler(ctx context.Context, log *slog.Logger, c client.Client, config
 	s.state = NewState(s.views)
 	s.queue = NewQueue(config.queue(), profiles)
 	s.nominated = newNominations()
-	s.metrics.pending = s.counts
+	s.metrics.read = s.gauges
 	return s, nil
 }
 
-// counts are the numbers of pods in the queue.
-func (s *scheduler) counts() map[string]int {
+// gauges are the numbers of now.
+func (s *scheduler) gauges() gauges {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.queue.Counts()
+	return gauges{
+		pending: s.queue.Counts(), incoming: maps.Clone(s.queue.incoming), unschedulable: s.queue.rejected(),
+		size: map[string]int{"nodes": s.state.Snapshot().Len(), "pods": len(s.state.homes), "assumed_pods": len(s.assumed)},
+	}
 }
 
 // activate brings pods that wait to be tried now; plugins ask for it.

@@ -205,10 +205,13 @@ func (s *State) Home(uid types.UID) (string, bool) {
 	return "", true
 }
 
-// hasNode says that a node is known.
-func (s *State) hasNode(name string) bool {
-	_, known := s.cur.slots[name]
-	return known
+// node is a node as it is known, or nil.
+func (s *State) node(name string) *corev1.Node {
+	n := s.cur.Node(name)
+	if n == nil {
+		return nil
+	}
+	return n.Node
 }
 
 // pods are all that are counted.

@@ -68,7 +68,6 @@ func (s *scheduler) afterGap(r schema.GroupResource) {
 
 func (s *scheduler) onNode(ev client.Event) {
 	node := ev.Object.(*corev1.Node)
-	was, _ := ev.Old.(*corev1.Node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.signal()
@@ -77,20 +76,21 @@ func (s *scheduler) onNode(ev client.Event) {
 		s.removeNode(node)
 		return
 	}
-	known := s.state.hasNode(node.Name)
-	if !known || was == nil || matters(was, node) {
+	// What was before is what is known here, which after a gap is older than what the event says.
+	was := s.state.node(node.Name)
+	if was == nil {
+		s.state.SetNode(node)
+		s.nominated.tell(s.state, node.Name)
+		s.queue.Happened(NodeResource, Add, nil, node, "", now)
+		return
+	}
+	if matters(was, node) {
 		s.state.SetNode(node)
 	} else {
 		s.state.refreshNode(node)
 	}
-	switch {
-	case !known:
-		s.nominated.tell(s.state, node.Name)
-		s.queue.Happened(NodeResource, Add, nil, node, "", now)
-	case was != nil:
-		if do := nodeChange(was, node); do != 0 {
-			s.queue.Happened(NodeResource, do, was, node, "", now)
-		}
+	if do := nodeChange(was, node); do != 0 {
+		s.queue.Happened(NodeResource, do, was, node, "", now)
 	}
 }
 
@@ -110,7 +110,7 @@ func (s *scheduler) onPod(ev client.Event) {
 	case ev.Deleted || ended(pod):
 		s.gone(pod)
 	case pod.Spec.NodeName != "":
-		s.bound(was, pod)
+		s.bound(pod)
 	case s.responsible(pod):
 		s.wants(was, pod)
 	}
@@ -158,29 +158,20 @@ func withNode(pod *corev1.Pod, node string) *corev1.Pod {
 }
 
 // bound counts a pod that has a node.
-func (s *scheduler) bound(was, pod *corev1.Pod) {
+func (s *scheduler) bound(pod *corev1.Pod) {
 	now := time.Now()
-	p := s.state.Renewed(pod)
 	before := s.state.homes[pod.UID].pod
-	known := before != nil
-	if !known && was != nil {
-		before = NewPodInfo(was)
-	}
+	p := s.state.Renewed(pod)
 	s.state.AddPod(p, pod.Spec.NodeName)
-	if was == nil || was.Spec.NodeName == "" {
-		if e := s.queue.Get(pod.UID); e != nil {
-			s.queue.Remove(pod.UID)
-		}
-		assumed := s.assumed[pod.UID] != nil
+	if before == nil || s.assumed[pod.UID] != nil {
+		s.queue.Remove(pod.UID)
 		delete(s.assumed, pod.UID)
 		s.nominated.set(s.state, p, "")
-		if was != nil || !known || assumed {
-			s.queue.Happened(AssignedPod, Add, nil, pod, "", now)
-		}
+		s.queue.Happened(AssignedPod, Add, nil, pod, "", now)
 		return
 	}
 	if do := podChange(before, p); s.queue.cares(AssignedPod, do) {
-		s.queue.Happened(AssignedPod, do, was, pod, "", now)
+		s.queue.Happened(AssignedPod, do, before.Pod, pod, "", now)
 	}
 }
 
@@ -198,10 +189,13 @@ func (s *scheduler) wants(was, pod *corev1.Pod) {
 	}
 	p := NewPodInfo(pod)
 	s.queue.Add(p, now)
-	s.nominated.set(s.state, p, pod.Status.NominatedNodeName)
-	if was != nil && was.Status.NominatedNodeName != "" && was.Status.NominatedNodeName != pod.Status.NominatedNodeName {
-		// Others counted it as if it were there.
-		s.queue.Happened(AssignedPod, Delete, withNode(was, was.Status.NominatedNodeName), nil, pod.UID, now)
+	node, old := pod.Status.NominatedNodeName, s.nominated.of(pod.UID)
+	if node == "" && (was == nil || was.Status.NominatedNodeName == "") {
+		node = old // it may be known here before it is written
+	}
+	s.nominated.set(s.state, p, node)
+	if old != "" && old != node { // others counted it as if it were there
+		s.queue.Happened(AssignedPod, Delete, withNode(pod, old), nil, pod.UID, now)
 	}
 }
 

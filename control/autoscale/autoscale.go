@@ -1,6 +1,7 @@
-// Package autoscale is the loop of HorizontalPodAutoscalers: every few seconds it measures what a workload does, works out how many Pods would
-// bring that to the target, and scales, as fast and as far as its rules allow. What it remembers of recent recommendations and
-// changes it keeps in memory: a new process begins with what it finds, and is careful for as long as a window lasts.
+// Package autoscale is the loop of HorizontalPodAutoscalers: every few seconds it measures what a workload does, works
+// out how many Pods would bring that to the target, and scales, as fast and as far as its rules allow. What it remembers
+// of recent recommendations and changes it keeps in memory: a new process begins with what it finds, and is careful for
+// as long as a window lasts.
 package autoscale
 
 import (

@@ -94,8 +94,8 @@ func least(h *autoscalingv2.HorizontalPodAutoscaler) int32 {
 	return *h.Spec.MinReplicas
 }
 
-// fromZero says that the workload has no Pods because the autoscaler took them, and not a person. sensed says that there are metrics
-// that need no Pods.
+// fromZero says that the workload has no Pods because the autoscaler took them, and not a person. sensed says that there
+// are metrics that need no Pods.
 func fromZero(h *autoscalingv2.HorizontalPodAutoscaler) (took, sensed bool) {
 	for _, c := range h.Status.Conditions {
 		took = took || c.Type == zero && c.Status == corev1.ConditionTrue
@@ -198,8 +198,8 @@ func (p *plan) choose(selector string, rivals []string) error {
 	return nil
 }
 
-// combine takes the highest of what the metrics propose. Metrics that fail are not in the way of growing, but of shrinking: they might
-// have asked for more.
+// combine takes the highest of what the metrics propose. Metrics that fail are not in the way of growing, but of
+// shrinking: they might have asked for more.
 func (p *plan) combine(f *facts) (want int32, name string, err error) {
 	s := &scene{scale: f.scale, pods: f.pods, within: tolerances(f.hpa, f.options.Tolerance), options: f.options, now: f.now}
 	specs := f.hpa.Spec.Metrics

@@ -20,8 +20,8 @@ import (
 
 var now = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// TestDecide runs the cases of testdata/decide: an autoscaler, its target and what was measured, and after "=>" what comes of it. With
-// -update the outcomes are rewritten.
+// TestDecide runs the cases of testdata/decide: an autoscaler, its target and what was measured, and after "=>" what
+// comes of it. With -update the outcomes are rewritten.
 func TestDecide(t *testing.T) {
 	files, err := filepath.Glob("testdata/decide/*.txt")
 	if err != nil || len(files) == 0 {

@@ -91,8 +91,8 @@ func (b *bounds) directions(h *autoscalingv2.HorizontalPodAutoscalerBehavior) (u
 	return rulesOf(h.ScaleUp, 0, four, double), rulesOf(h.ScaleDown, b.options.Window, double)
 }
 
-// steadyBy does as steady does, with a window for each direction: the lowest recommendation of one to grow, the highest of the
-// other to shrink.
+// steadyBy does as steady does, with a window for each direction: the lowest recommendation of one to grow, the highest
+// of the other to shrink.
 func (b *bounds) steadyBy(m memory, up, down rules, want int32) (memory, verdict) {
 	low, high := want, want
 	for _, r := range m.recommendations {

@@ -91,8 +91,8 @@ func (m *memories) forget(k control.Key) {
 	delete(m.all, k)
 }
 
-// rivals are the other autoscalers of a namespace that are known to select one of the Pods, by name: one at most, as one too many is
-// enough. Those that live no more are none.
+// rivals are the other autoscalers of a namespace that are known to select one of the Pods, by name: one at most, as one
+// too many is enough. Those that live no more are none.
 func (m *memories) rivals(k control.Key, pods []*corev1.Pod, lives func(control.Key, types.UID) bool) (names []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

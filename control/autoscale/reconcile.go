@@ -30,8 +30,8 @@ type loop struct {
 	memories  *memories
 }
 
-// reconcile looks at one autoscaler. What goes wrong is told in its status and by Events, and tried again at the next turn: no
-// sooner, as measuring costs.
+// reconcile looks at one autoscaler. What goes wrong is told in its status and by Events, and tried again at the next
+// turn: no sooner, as measuring costs.
 func (l *loop) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 	h, found := control.Get[*autoscalingv2.HorizontalPodAutoscaler](c, gr.HorizontalPodAutoscalers, k.Namespace, k.Name)
 	if !found {

@@ -49,12 +49,14 @@ func ceil(f float64) int32 {
 // groups are the Pods by what their measurements are worth.
 type groups struct {
 	ready int
-	// unready are too young to be typical, and missing are not measured. Both are guessed, so that no guess makes a change bigger.
+	// unready are too young to be typical, and missing are not measured. Both are guessed, so that no guess makes a
+	// change bigger.
 	unready, missing []string
 	samples          map[string]Sample
 }
 
-// group sorts the Pods out. samples of Pods that do not count are left out. cpu says that it is about CPU, which starting Pods use more of.
+// group sorts the Pods out. samples of Pods that do not count are left out. cpu says that it is about CPU, which starting
+// Pods use more of.
 func group(pods []*corev1.Pod, samples map[string]Sample, cpu bool, o *Options, now time.Time) (groups, error) {
 	const none = "no pods returned by selector while calculating replica count"
 	if len(pods) == 0 {

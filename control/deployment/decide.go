@@ -33,7 +33,8 @@ type plan struct {
 
 type event struct{ kind, reason, message string }
 
-// look is a Deployment and its sets as they are being thought about. d and what edit returns are copies; all else belongs to the views.
+// look is a Deployment and its sets as they are being thought about. d and what edit returns are copies; all else belongs
+// to the views.
 type look struct {
 	was, d *appsv1.Deployment
 	fresh  *appsv1.ReplicaSet // with the present template, or nil
@@ -124,7 +125,8 @@ func (l *look) edit(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	return out
 }
 
-// revise brings the set of the present template in line with the Deployment: annotations, revision, and how long a Pod must be ready.
+// revise brings the set of the present template in line with the Deployment: annotations, revision, and how long a Pod
+// must be ready.
 func (l *look) revise() {
 	if l.fresh == nil {
 		return

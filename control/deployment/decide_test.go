@@ -24,8 +24,8 @@ import (
 
 var now = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// TestDecide runs the cases of testdata/decide: a Deployment with its status, conditions and sets, and after "=>" the plan. With -update
-// the plans are rewritten.
+// TestDecide runs the cases of testdata/decide: a Deployment with its status, conditions and sets, and after "=>" the
+// plan. With -update the plans are rewritten.
 func TestDecide(t *testing.T) {
 	files, err := filepath.Glob("testdata/decide/*.txt")
 	if err != nil || len(files) == 0 {

@@ -1,6 +1,6 @@
-// Package deployment rolls ReplicaSets from one Pod template to the next: a new set grows as the old ones shrink, within what
-// may be missing and what may be too much at any time. It keeps the old sets as history, scales all of them in proportion
-// while a rollout is under way, and tells in the status how far it is.
+// Package deployment rolls ReplicaSets from one Pod template to the next: a new set grows as the old ones shrink, within
+// what may be missing and what may be too much at any time. It keeps the old sets as history, scales all of them in
+// proportion while a rollout is under way, and tells in the status how far it is.
 package deployment
 
 import (

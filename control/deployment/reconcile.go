@@ -109,8 +109,8 @@ func carryOut(ctx context.Context, c *control.Cluster, d *appsv1.Deployment, p *
 	return nil
 }
 
-// create makes the set of a new template, and says whether the rest of the plan holds. A name that is taken by a set of another template, or another owner,
-// is a collision: the next try has another name.
+// create makes the set of a new template, and says whether the rest of the plan holds. A name that is taken by a set of
+// another template, or another owner, is a collision: the next try has another name.
 func create(ctx context.Context, c *control.Cluster, d *appsv1.Deployment, rs *appsv1.ReplicaSet) (made bool, err error) {
 	namespace, name := rs.Namespace, rs.Name
 	_, err = c.Create(ctx, gr.ReplicaSets, rs)
@@ -137,24 +137,4 @@ func create(ctx context.Context, c *control.Cluster, d *appsv1.Deployment, rs *a
 		_, _ = c.Update(ctx, gr.Deployments, failed(d, message, time.Now()), "status")
 	}
 	return false, err
-}
-
-const reasonFailed = "ReplicaSetCreateError"
-
-// failed is a Deployment whose set could not be made.
-func failed(d *appsv1.Deployment, message string, now time.Time) *appsv1.Deployment {
-	l := &look{d: d.DeepCopy(), now: now}
-	l.progressing(corev1.ConditionFalse, reasonFailed, message)
-	return l.d
-}
-
-// collided is a Deployment that will name its set otherwise.
-func collided(d *appsv1.Deployment) *appsv1.Deployment {
-	out := d.DeepCopy()
-	n := int32(1)
-	if out.Status.CollisionCount != nil {
-		n = *out.Status.CollisionCount + 1
-	}
-	out.Status.CollisionCount = &n
-	return out
 }

@@ -66,9 +66,9 @@ func byRevision(a, b *appsv1.ReplicaSet) int {
 	return byAge(a, b)
 }
 
-// annotate gives what the annotations of the set of the present template should be: the Deployment's, and its revision, which is at least next. A revision that goes up
-// is a rollback to the set, and the former number goes into the history. A revision that is no number is somebody
-// else's, and then nothing is touched.
+// annotate gives what the annotations of the set of the present template should be: the Deployment's, and its revision,
+// which is at least next. A revision that goes up is a rollback to the set, and the former number goes into the history.
+// A revision that is no number is somebody else's, and then nothing is touched.
 func annotate(d *appsv1.Deployment, rs *appsv1.ReplicaSet, next int64) map[string]string {
 	out := maps.Clone(rs.Annotations)
 	if out == nil {

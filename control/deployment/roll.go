@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// roll goes one step of a rolling update: the new set grows as far as there is room, else the old ones shrink as far as enough Pods are
-// available without them.
+// roll goes one step of a rolling update: the new set grows as far as there is room, else the old ones shrink as far as
+// enough Pods are available without them.
 func (l *look) roll() error {
 	if l.fresh == nil {
 		if err := l.begin(); err != nil {
@@ -35,8 +35,8 @@ func (l *look) room(fresh *appsv1.ReplicaSet) int32 {
 	return min(want, size(fresh)+max(0, most(l.d)-now))
 }
 
-// shrink takes Pods from the old sets, first those that are not available, which are missed by nobody. Pods of the new set that are not available
-// yet count against it, else a new template that never gets ready would eat up the old Pods.
+// shrink takes Pods from the old sets, first those that are not available, which are missed by nobody. Pods of the new
+// set that are not available yet count against it, else a new template that never gets ready would eat up the old Pods.
 func (l *look) shrink() bool {
 	old := active(l.old)
 	spare := sum(l.all(), size) - least(l.d) - (size(l.fresh) - available(l.fresh))
@@ -93,8 +93,8 @@ func (l *look) resized() bool {
 	})
 }
 
-// resize scales without rolling: the one set that has Pods gets them all; several share in proportion, so that scaling in the middle of
-// a rollout does not hasten it.
+// resize scales without rolling: the one set that has Pods gets them all; several share in proportion, so that scaling in
+// the middle of a rollout does not hasten it.
 func (l *look) resize() {
 	want := wanted(l.d)
 	if rs := l.only(); rs != nil {
@@ -160,8 +160,8 @@ func (l *look) saturated() bool {
 	return ok && desired == want && size(l.fresh) == want && available(l.fresh) == want
 }
 
-// share gives the active sets their part of what is to be added or taken, the largest first. What is left over by rounding goes to the largest. Of equals
-// the newest grows first, and the oldest shrinks first.
+// share gives the active sets their part of what is to be added or taken, the largest first. What is left over by
+// rounding goes to the largest. Of equals the newest grows first, and the oldest shrinks first.
 func (l *look) share() {
 	sets := active(l.all())
 	add := -sum(sets, size)

@@ -10,11 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The reasons of the condition Progressing that are asked for again.
+// The reasons of the condition Progressing that are spoken of more than once.
 const (
 	reasonDone     = "NewReplicaSetAvailable"
 	reasonTimedOut = "ProgressDeadlineExceeded"
 	reasonPaused   = "DeploymentPaused"
+	reasonFailed   = "ReplicaSetCreateError"
 )
 
 func condition(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
@@ -172,8 +173,8 @@ func (l *look) timedOut(c *appsv1.DeploymentCondition) bool {
 	return l.due(c).Before(l.now)
 }
 
-// deadline is when to look whether there has been progress; 0 if it is known already. Times in conditions are whole seconds, so it is
-// a second later.
+// deadline is when to look whether there has been progress; 0 if it is known already. Times in conditions are whole
+// seconds, so it is a second later.
 func (l *look) deadline(c *appsv1.DeploymentCondition) time.Duration {
 	if !hasDeadline(l.d) || c == nil || c.Reason == reasonTimedOut || c.Reason == reasonDone || complete(l.d, &l.d.Status) {
 		return 0
@@ -199,4 +200,22 @@ func (l *look) failures() {
 		}
 	}
 	unset(&l.d.Status, appsv1.DeploymentReplicaFailure)
+}
+
+// failed is a Deployment whose set could not be made.
+func failed(d *appsv1.Deployment, message string, now time.Time) *appsv1.Deployment {
+	l := &look{d: d.DeepCopy(), now: now}
+	l.progressing(corev1.ConditionFalse, reasonFailed, message)
+	return l.d
+}
+
+// collided is a Deployment that will name its set otherwise.
+func collided(d *appsv1.Deployment) *appsv1.Deployment {
+	out := d.DeepCopy()
+	n := int32(1)
+	if out.Status.CollisionCount != nil {
+		n = *out.Status.CollisionCount + 1
+	}
+	out.Status.CollisionCount = &n
+	return out
 }

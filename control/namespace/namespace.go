@@ -66,7 +66,11 @@ const pace = time.Second
 func (e *emptier) early(name string, now time.Time) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return max(0, pace-now.Sub(e.wrote[name]))
+	since := now.Sub(e.wrote[name])
+	if since < 0 { // the clock was set back
+		return 0
+	}
+	return max(0, pace-since)
 }
 
 func (e *emptier) written(name string, now time.Time) {

@@ -80,7 +80,8 @@ func (f *flavour) carryOut(ctx context.Context, c *control.Cluster, owner kind.O
 	return err
 }
 
-// related are the Pods of all ReplicaSets that have the same controller: of one Deployment, say. One that stands alone has its own.
+// related are the Pods of all ReplicaSets that have the same controller: of one Deployment, say. One that stands alone
+// has its own.
 func (f *flavour) related(c *control.Cluster, owner kind.Object, active []*corev1.Pod) []*corev1.Pod {
 	ref := metav1.GetControllerOfNoCopy(owner)
 	if ref == nil || f.on != gr.ReplicaSets || len(active) <= int(wanted(f.read(owner))) {

@@ -60,9 +60,9 @@ func (cl *Claimant[T]) Sort(objects iter.Seq[T]) Claims[T] {
 	return out
 }
 
-// Claim sorts objects, adopts and releases, and returns what the owner has now. Before the first adoption it makes sure that the owner is still
-// there and stays: one that was deleted meanwhile must not take along what it does not own yet. The owner's controller declares get on
-// On and update on Of.
+// Claim sorts objects, adopts and releases, and returns what the owner has now. Before the first adoption it makes sure
+// that the owner is still there and stays: one that was deleted meanwhile must not take along what it does not own yet.
+// The owner's controller declares get on On and update on Of.
 func (cl *Claimant[T]) Claim(ctx context.Context, c *control.Cluster, objects iter.Seq[T]) ([]T, error) {
 	claims := cl.Sort(objects)
 	owned := claims.Owned
@@ -98,8 +98,8 @@ func (cl *Claimant[T]) stays(ctx context.Context, c *control.Cluster) error {
 	return nil
 }
 
-// write stores a claimed object. It carries the version the view has, so that nothing is claimed on old knowledge. One that is gone needs
-// nothing any more.
+// write stores a claimed object. It carries the version the view has, so that nothing is claimed on old knowledge. One
+// that is gone needs nothing any more.
 func (cl *Claimant[T]) write(ctx context.Context, c *control.Cluster, o kind.Object, into *[]T) error {
 	now, err := c.Update(ctx, cl.Of, o, "")
 	if apierrors.IsNotFound(err) {

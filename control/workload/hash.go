@@ -10,9 +10,9 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// Hash names a Pod template: it is the value of the label pod-template-hash, and the end of the names of ReplicaSets. Kubernetes computes the
-// same for the same template, so that a cluster may change hands. collisions, if there, makes another name for a template
-// whose name was taken.
+// Hash names a Pod template: it is the value of the label pod-template-hash, and the end of the names of ReplicaSets.
+// Kubernetes computes the same for the same template, so that a cluster may change hands. collisions, if there, makes
+// another name for a template whose name was taken.
 func Hash(template *corev1.PodTemplateSpec, collisions *int32) (string, error) {
 	// What was never set and what is empty print differently, and quantities print what they have cached. After a
 	// turn through the wire they all print the one way.

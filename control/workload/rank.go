@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ToDelete chooses n of the Pods: those whose end costs least. Pods in related that are active and on the same node make a Pod
-// a better choice, so that what is left is spread. The Pods themselves should be among them.
+// ToDelete chooses n of the Pods: those whose end costs least. Pods in related that are active and on the same node make
+// a Pod a better choice, so that what is left is spread. The Pods themselves should be among them.
 func ToDelete(pods, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
 	if n >= len(pods) {
 		return pods
@@ -37,8 +37,8 @@ func ToDelete(pods, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
 	return sorted[:n]
 }
 
-// CompareActive orders Pods by what it costs to end them, the cheapest first: without a node, pending, not ready, ready for a
-// shorter time, with more restarts, younger. It knows neither nodes nor costs; ToDelete does.
+// CompareActive orders Pods by what it costs to end them, the cheapest first: without a node, pending, not ready, ready
+// for a shorter time, with more restarts, younger. It knows neither nodes nor costs; ToDelete does.
 func CompareActive(a, b *corev1.Pod) int {
 	return cmp.Or(
 		early(a, b),

@@ -12,8 +12,8 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// Wake is the Keys of a trigger on what is owned: it wakes the controller of an object, and for one without a controller everybody in on whose
-// selector it matches. selector may return nil for an owner that selects nothing.
+// Wake is the Keys of a trigger on what is owned: it wakes the controller of an object, and for one without a controller
+// everybody in on whose selector it matches. selector may return nil for an owner that selects nothing.
 func Wake(owner schema.GroupKind, on schema.GroupResource, selector func(kind.Object) labels.Selector) func(*control.Cluster, kind.Object) iter.Seq[control.Key] {
 	controller := control.Owner(owner.Group, owner.Kind)
 	return func(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
@@ -30,7 +30,8 @@ func Wake(owner schema.GroupKind, on schema.GroupResource, selector func(kind.Ob
 	}
 }
 
-// Matters is the When of such a trigger: of objects without a controller only the beginning and changes of labels or owner wake anybody.
+// Matters is the When of such a trigger: of objects without a controller only the beginning and changes of labels or
+// owner wake anybody.
 func Matters(old, now kind.Object) bool {
 	switch {
 	case old == nil:

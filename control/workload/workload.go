@@ -50,7 +50,8 @@ func Prefix(owner string) string {
 	return owner
 }
 
-// Create stores a Pod of an owner and says so in an Event. In a namespace that is going every attempt fails, so that is no news.
+// Create stores a Pod of an owner and says so in an Event. In a namespace that is going every attempt fails, so that is
+// no news.
 func Create(ctx context.Context, c *control.Cluster, owner kind.Object, pod *corev1.Pod) (*corev1.Pod, error) {
 	if len(pod.Labels) == 0 {
 		return nil, errors.New("unable to create pods, no labels")
@@ -66,8 +67,8 @@ func Create(ctx context.Context, c *control.Cluster, owner kind.Object, pod *cor
 	return made.(*corev1.Pod), nil
 }
 
-// Delete removes a Pod of an owner and says so in an Event. The Pod must be the one that was meant, not another of its name. One that is gone already
-// is an error of the server's words, for the caller to forgive.
+// Delete removes a Pod of an owner and says so in an Event. The Pod must be the one that was meant, not another of its
+// name. One that is gone already is an error of the server's words, for the caller to forgive.
 func Delete(ctx context.Context, c *control.Cluster, owner kind.Object, pod *corev1.Pod) error {
 	uid := pod.UID
 	err := c.Delete(ctx, gr.Pods, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})

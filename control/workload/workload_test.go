@@ -368,7 +368,8 @@ func TestHash(t *testing.T) {
 		return h
 	}
 	first := hash(t, template(), nil)
-	// What the controller of Kubernetes 1.37.1 named this template. A new field of the Pod's types changes it, here and there alike.
+	// What the controller of Kubernetes 1.37.1 named this template. A new field of the Pod's types changes it, here and
+	// there alike.
 	if first != "785d5f5bcc" {
 		t.Errorf("hash %s", first)
 	}

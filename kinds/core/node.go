@@ -32,6 +32,7 @@ func Nodes() *kind.Def {
 		Default:    defaultNode,
 		Prepare:    prepareNode,
 		Validate:   validateNode,
+		Begin:      beginNode,
 		Warn:       func(n, _ *corev1.Node) []string { return nodeWarnings(n) },
 		Columns:    nodeColumns(),
 		Fields: map[string]func(*corev1.Node) string{

@@ -220,7 +220,11 @@ func watchRollout(ctx context.Context, c *cluster, ns string, states chan<- roll
 				return
 			case s := <-events:
 				now.apply(s, pods)
-				states <- now
+				select {
+				case states <- now:
+				case <-ctx.Done():
+					return
+				}
 			}
 		}
 	}()
