@@ -16,6 +16,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/control/ipam"
 )
 
 // Config is everything that can be said about a control plane.
@@ -42,6 +43,8 @@ type Config struct {
 	Admission Admission
 	// Features switches features on or off by name.
 	Features map[string]bool
+	// PodRanges are where the networks of the nodes' Pods come from; empty for the usual one.
+	PodRanges []ipam.Range
 	// SchedulerConfig is the path of a KubeSchedulerConfiguration; empty for none.
 	SchedulerConfig string
 	// Simulate is the number of simulated nodes.
@@ -110,6 +113,8 @@ func Settings() []Setting {
 			Set: one(func(c *Config, v string) error { c.Name = v; return checkName(v) })},
 		{Name: "service-cidr", Help: "take cluster IPs from the range `CIDR`; a second one of the other family makes the cluster dual-stack", Many: true,
 			Set: func(c *Config, vs []string) (err error) { c.ServiceCIDRs, err = parseCIDRs(split(vs)); return err }},
+		{Name: "cluster-cidr", Help: "take the networks of nodes, a /24 or /64 each, from the range `CIDR`; a second one of the other family for dual stack", Many: true,
+			Set: func(c *Config, vs []string) (err error) { c.PodRanges, err = ipam.Parse(split(vs), 24, 64); return err }},
 		{Name: "tls-san", Help: "put the further `NAME` or address into the API server's certificate", Many: true,
 			Set: func(c *Config, vs []string) (err error) { c.ExtraSANs, err = parseSANs(split(vs)); return err }},
 		{Name: "etcd-servers", Help: "use the etcd cluster at `URL,URL` instead of the embedded one", Many: true,

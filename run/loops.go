@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"sync"
 
@@ -25,12 +26,14 @@ import (
 	"proa.dev/control/endpoints"
 	"proa.dev/control/endpointslice"
 	"proa.dev/control/gc"
+	"proa.dev/control/ipam"
 	"proa.dev/control/job"
 	"proa.dev/control/mirror"
 	"proa.dev/control/namespace"
 	"proa.dev/control/nodelife"
 	"proa.dev/control/podgc"
 	"proa.dev/control/protection"
+	"proa.dev/control/quota"
 	"proa.dev/control/replicaset"
 	"proa.dev/control/rootca"
 	"proa.dev/control/serviceaccount"
@@ -76,12 +79,14 @@ func (s *Server) controllers() []control.Controller {
 		cronjob.Controller(),
 		ttl.Controller(),
 		disruption.Controller(s.scalable),
+		quota.Controller(s.countable),
 		autoscale.Controller(autoscale.Absent(), s.ofKind, autoscale.Options{}),
 
 		endpointslice.Controller(),
 		endpoints.Controller(),
 		mirror.Controller(),
 		servicecidr.Controller(),
+		ipam.Controller(s.podRanges()),
 	)
 	if s.Simulate > 0 {
 		all = append(all, simulate.Controllers(simulate.Behaviour{Quiet: s.Simulate > quietNodes})...)
@@ -90,6 +95,27 @@ func (s *Server) controllers() []control.Controller {
 		all = s.Loops(all)
 	}
 	return all
+}
+
+// countable are the resources that a quota may bound: those that live in namespaces.
+func (s *Server) countable() (out []schema.GroupResource) {
+	for _, d := range s.defs {
+		if d.Hub == nil && d.Scope == kind.Namespaced && d.Allows("create") && d.Allows("list") && d.Allows("delete") {
+			out = append(out, d.Resource())
+		}
+	}
+	return out
+}
+
+// podRanges are where the networks of nodes come from. Many simulated nodes need more than the usual range has.
+func (s *Server) podRanges() []ipam.Range {
+	if s.Simulate > 250 && len(s.PodRanges) == 0 {
+		return []ipam.Range{{CIDR: netip.MustParsePrefix("10.128.0.0/9"), NodeMask: 24}}
+	}
+	if len(s.PodRanges) == 0 {
+		return ipam.Default()
+	}
+	return s.PodRanges
 }
 
 // scalable finds the resource of a kind, and says whether it has a scale.

@@ -129,6 +129,9 @@ func (w *containers) progress(c *corev1.Container, cs *corev1.ContainerStatus) {
 		return
 	}
 	l := lifeOf(w.pod, c)
+	if isInit(w.pod, c.Name) && !restarts(w.pod, c.Name) {
+		l.ends = true // others wait for it
+	}
 	if end := r.StartedAt.Add(l.after); l.ends && !w.now.Before(end) {
 		reason := "Completed"
 		if l.code != 0 {
