@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/client"
@@ -325,6 +326,9 @@ func (s *Server) close() {
 
 // Client is access to the cluster from inside the process.
 func (s *Server) Client(who user.Info) client.Client { return s.front.Client(who) }
+
+// Records are what is remembered of the writes to an object, oldest first.
+func (s *Server) Records(uid types.UID) []hop.Record { return s.front.Recorder.Of(uid) }
 
 // Kubeconfig is the path of the admin's kubeconfig.
 func (s *Server) Kubeconfig() string { return filepath.Join(s.DataDir, "admin.kubeconfig") }

@@ -1,0 +1,108 @@
+package proatest_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/client"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+	"proa.dev/proatest"
+)
+
+// only returns the one object of a resource in a namespace.
+func only[T kind.Object](t *testing.T, v client.View, namespace string) T {
+	t.Helper()
+	var found []kind.Object
+	for o := range v.List(namespace) {
+		found = append(found, o)
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d objects, want one: %v", len(found), found)
+	}
+	return found[0].(T)
+}
+
+func open(t *testing.T, c *proatest.Cluster, resource string) client.View {
+	t.Helper()
+	on := gr.Pods
+	on.Resource = resource
+	if resource == "replicasets" {
+		on = gr.ReplicaSets
+	}
+	v, err := c.Client.View(t.Context(), on)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestWholeClusterInABubble runs a Deployment to ready Pods in virtual time, and follows each write to the one that caused
+// it.
+func TestWholeClusterInABubble(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.Simulate(3), proatest.InDir(dir))
+		defer c.Stop()
+		labels := map[string]string{"app": "web"}
+		made, err := c.Client.Create(t.Context(), gr.Deployments, &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+			Spec: appsv1.DeploymentSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Template: corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels},
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "nginx"}}},
+				},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		rs := only[*appsv1.ReplicaSet](t, open(t, c, "replicasets"), "default")
+		pod := only[*corev1.Pod](t, open(t, c, "pods"), "default")
+		if pod.Spec.NodeName == "" || pod.Status.Phase != corev1.PodRunning {
+			t.Errorf("the Pod is on node %q and %s, want it to run", pod.Spec.NodeName, pod.Status.Phase)
+		}
+		if got := causeOf(t, c, rs.UID); got != made.GetUID() {
+			t.Errorf("the ReplicaSet was caused by %q, want the Deployment %q", got, made.GetUID())
+		}
+		if got := causeOf(t, c, pod.UID); got != rs.UID {
+			t.Errorf("the Pod was caused by %q, want the ReplicaSet %q", got, rs.UID)
+		}
+	})
+}
+
+// causeOf is the object whose change made somebody create another one.
+func causeOf(t *testing.T, c *proatest.Cluster, uid types.UID) types.UID {
+	t.Helper()
+	records := c.Server.Records(uid)
+	if len(records) == 0 || records[0].Verb != "create" {
+		t.Fatalf("no record of the creation of %s: %v", uid, records)
+	}
+	return records[0].CauseUID
+}
+
+func TestStart(t *testing.T) {
+	for name, options := range map[string][]proatest.Option{
+		"etcd": nil, "memory": {proatest.Memory()}, "alone": {proatest.Memory(), proatest.Alone()}, "nodes": {proatest.Memory(), proatest.Simulate(5)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			c := proatest.Start(t, options...)
+			t.Logf("ready after %v", time.Since(began).Round(time.Millisecond))
+			if _, err := c.Client.Get(t.Context(), gr.Services, "default", "kubernetes", ""); err != nil {
+				t.Error(err)
+			}
+			c.Stop()
+			c.Stop() // again does no harm
+		})
+	}
+}
