@@ -27,7 +27,6 @@ type evictor struct {
 	metrics  *Metrics
 	activate func(...types.UID)
 	spawn    func(func())
-	recall   func(types.UID) bool
 
 	mu   sync.Mutex                // guards what follows
 	busy map[types.UID]*corev1.Pod // pods whose victims are being ended, with the last victim once it is its turn
@@ -37,7 +36,7 @@ type evictor struct {
 func newEvictor(deps Deps) *evictor {
 	return &evictor{
 		client: deps.Client, log: deps.Log, pods: deps.Views, events: deps.Events, metrics: deps.Metrics, activate: deps.Activate, spawn: deps.Go,
-		recall: deps.Recall, busy: map[types.UID]*corev1.Pod{}, shut: NotEver("waiting for the preemption for this pod to be finished"),
+		busy: map[types.UID]*corev1.Pod{}, shut: NotEver("waiting for the preemption for this pod to be finished"),
 	}
 }
 
@@ -86,43 +85,35 @@ func (e *evictor) start(ctx context.Context, a Attempt, c candidate) {
 	pod := a.Pod.Pod
 	e.set(pod.UID, nil)
 	e.spawn(func() {
-		err := e.clear(ctx, lesser)
-		again, failed := e.end(ctx, pod, victims, c.node)
+		err := errors.Join(e.clear(ctx, lesser), e.end(ctx, pod, victims, c.node))
 		e.mu.Lock()
 		delete(e.busy, pod.UID)
 		e.mu.Unlock()
-		if err = errors.Join(err, failed); err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			e.log.WarnContext(ctx, "preempt pods", "namespace", pod.Namespace, "name", pod.Name, "node", c.node, "err", err)
-		}
-		if err != nil || again {
 			e.activate(pod.UID)
 		}
 	})
 }
 
-// end ends all victims, the last alone. It returns true if that made room at once.
-func (e *evictor) end(ctx context.Context, pod *corev1.Pod, victims []*PodInfo, node string) (bool, error) {
+// end ends all victims, the last alone.
+func (e *evictor) end(ctx context.Context, pod *corev1.Pod, victims []*PodInfo, node string) error {
 	last := len(victims) - 1
 	errs := make([]error, last)
 	var wg sync.WaitGroup
 	for i, v := range victims[:last] {
-		wg.Go(func() { _, errs[i] = e.endOne(ctx, pod, v.Pod, node) })
+		wg.Go(func() { errs[i] = e.endOne(ctx, pod, v.Pod, node) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return false, err
+		return err
 	}
 	e.set(pod.UID, victims[last].Pod)
 	return e.endOne(ctx, pod, victims[last].Pod, node)
 }
 
-// endOne ends one victim. It returns true if the victim was not bound yet and is taken back instead.
-func (e *evictor) endOne(ctx context.Context, pod, victim *corev1.Pod, node string) (bool, error) {
-	note := fmt.Sprintf("Preempted by pod %v on node %v", pod.UID, node)
-	if e.recall != nil && e.recall(victim.UID) {
-		e.events.say(victim, pod.Spec.SchedulerName, corev1.EventTypeNormal, "Preempted", "Preempting", note+" (in kube-scheduler memory).")
-		return true, nil
-	}
+// endOne ends one victim.
+func (e *evictor) endOne(ctx context.Context, pod, victim *corev1.Pod, node string) error {
 	condition := corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
 		Message: pod.Spec.SchedulerName + ": preempting to accommodate a higher priority pod",
@@ -135,13 +126,14 @@ func (e *evictor) endOne(ctx context.Context, pod, victim *corev1.Pod, node stri
 		err = e.client.Delete(ctx, gr.Pods, victim.Namespace, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && e.isGone(ctx, victim) {
-		return false, nil
+		return nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("end pod %s/%s: %w", victim.Namespace, victim.Name, err)
+		return fmt.Errorf("end pod %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
-	e.events.say(victim, pod.Spec.SchedulerName, corev1.EventTypeNormal, "Preempted", "Preempting", note)
-	return false, nil
+	e.events.say(victim, pod.Spec.SchedulerName, corev1.EventTypeNormal, "Preempted", "Preempting",
+		fmt.Sprintf("Preempted by pod %v on node %v", pod.UID, node))
+	return nil
 }
 
 // isGone says that a pod is no longer there.

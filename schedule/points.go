@@ -51,7 +51,9 @@ func assemble(in *configv1.Plugins, args map[string]json.RawMessage, deps Deps) 
 	}
 	var out []Plugin
 	var at points
-	for _, c := range choose(all, in) {
+	chosen := choose(all, in)
+	all = append(all, optional()...)
+	for _, c := range chosen {
 		i := slices.IndexFunc(all, func(k known) bool { return k.name == c.name })
 		if i < 0 {
 			return nil, fmt.Errorf("plugin %q does not exist", c.name)

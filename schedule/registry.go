@@ -23,8 +23,6 @@ type Deps struct {
 	Metrics *Metrics
 	// Activate brings pods that wait to be tried now.
 	Activate func(...types.UID)
-	// Recall takes a pod back that has a node and is held back by a plugin. It returns false if there is none.
-	Recall func(types.UID) bool
 	// Go runs something in the background for as long as the scheduler runs.
 	Go func(func())
 	// Elsewhere are the resources that extenders see to, and nobody here.
@@ -66,6 +64,13 @@ func registry() []known {
 		{"ImageLocality", 1, plain(ImageLocality)},
 		{"DefaultBinder", 0, plain(DefaultBinder)},
 		{"NodeDeclaredFeatures", 0, plain(NodeDeclaredFeatures)},
+	}
+}
+
+// optional are plugins that configurations can name, and that are in no profile which does not.
+func optional() []known {
+	return []known{
+		{"GangScheduling", 0, func(deps Deps, _ json.RawMessage) (Plugin, error) { return GangScheduling(deps), nil }},
 	}
 }
 

@@ -189,6 +189,9 @@ func (s *scheduler) wants(was, pod *corev1.Pod) {
 	}
 	p := NewPodInfo(pod)
 	s.queue.Add(p, now)
+	if was == nil && s.queue.cares(UnscheduledPod, Add) {
+		s.queue.Happened(UnscheduledPod, Add, nil, pod, pod.UID, now)
+	}
 	node, old := pod.Status.NominatedNodeName, s.nominated.of(pod.UID)
 	if node == "" && (was == nil || was.Status.NominatedNodeName == "") {
 		node = old // it may be known here before it is written

@@ -13,8 +13,8 @@ const (
 	lastDelay  = 15 * time.Minute
 )
 
-// backoff remembers how long to wait until another failed Pod of a node is removed. It is a memory of the process: after a start all
-// begins anew, and nothing worse comes of that than one try too many.
+// backoff remembers how long to wait until another failed Pod of a node is removed. It is a memory of the process: after
+// a start all begins anew, and nothing worse comes of that than one try too many.
 type backoff struct {
 	mu    sync.Mutex // guards what follows
 	delay map[string]delay

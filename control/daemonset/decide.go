@@ -40,8 +40,8 @@ type plan struct {
 // note is something to tell people.
 type note struct{ kind, reason, message string }
 
-// decide plans one look at a set. First every node gets what it should have and loses what it should not; an update goes on only when there
-// is nothing of that kind left to do.
+// decide plans one look at a set. First every node gets what it should have and loses what it should not; an update goes
+// on only when there is nothing of that kind left to do.
 func decide(s *state) plan {
 	fits := fitOf(s.ds)
 	places := s.places(fits)
@@ -74,8 +74,8 @@ type place struct {
 	pods      []*corev1.Pod
 }
 
-// places are the nodes in the order of their names, and those that are gone but still have Pods. Pods that have ended and are being deleted
-// anyway count no more.
+// places are the nodes in the order of their names, and those that are gone but still have Pods. Pods that have ended
+// and are being deleted anyway count no more.
 func (s *state) places(fits *fit) []*place {
 	all := map[string]*place{}
 	for _, node := range s.nodes {
@@ -153,8 +153,8 @@ func (s *state) clear(p *plan, at *place) (alive []*corev1.Pod) {
 	return alive
 }
 
-// pair keeps, where an update may surge, an old Pod beside its successor: as long as the old one is ready and the new one not
-// available.
+// pair keeps, where an update may surge, an old Pod beside its successor: as long as the old one is ready and the new
+// one not available.
 func (s *state) pair(p *plan, at *place, alive []*corev1.Pod) {
 	if len(alive) <= 1 {
 		if len(alive) == 0 && at.run {

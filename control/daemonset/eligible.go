@@ -24,8 +24,8 @@ func fitOf(ds *appsv1.DaemonSet) *fit {
 	}
 }
 
-// on says whether a Pod should run on a node, and whether one that is there already may stay: a taint that only keeps new Pods away
-// does not drive old ones out.
+// on says whether a Pod should run on a node, and whether one that is there already may stay: a taint that only keeps
+// new Pods away does not drive old ones out.
 func (f *fit) on(node *corev1.Node) (run, stay bool) {
 	if f.node != "" && f.node != node.Name {
 		return false, false

@@ -21,8 +21,8 @@ type history struct {
 	old     []*appsv1.ControllerRevision // sorted
 }
 
-// look finds the revisions of a set among its own, and stores the one that its template needs. Every revision has a hash that Pods can be told by,
-// and no two hold the same.
+// look finds the revisions of a set among its own, and stores the one that its template needs. Every revision has a hash
+// that Pods can be told by, and no two hold the same.
 func look(ctx context.Context, c *control.Cluster, ds *appsv1.DaemonSet, all []*appsv1.ControllerRevision, pods []*corev1.Pod) (*history, error) {
 	for i, r := range all {
 		if r.Labels[hashLabel] != "" {
@@ -59,8 +59,8 @@ func look(ctx context.Context, c *control.Cluster, ds *appsv1.DaemonSet, all []*
 	return h, err
 }
 
-// record stores a revision. Its name may be taken by one with other data: then the status counts that, which gives another name at the
-// next look.
+// record stores a revision. Its name may be taken by one with other data: then the status counts that, which gives
+// another name at the next look.
 func record(ctx context.Context, c *control.Cluster, ds *appsv1.DaemonSet, patch []byte, number int64) (*appsv1.ControllerRevision, error) {
 	hash, err := workload.Hash(&ds.Spec.Template, ds.Status.CollisionCount)
 	if err != nil {

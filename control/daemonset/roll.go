@@ -89,8 +89,8 @@ func (s *state) rollOver(p *plan, places []*place, budget int) {
 	p.remove = append(p.remove, candidates[:min(max(budget, 0), len(candidates))]...)
 }
 
-// rollAhead makes new Pods beside old ones: at once where the old one is not available, else as many as may surge. An old Pod
-// goes when its successor is available, and on a node that should have none when there are enough elsewhere.
+// rollAhead makes new Pods beside old ones: at once where the old one is not available, else as many as may surge. An
+// old Pod goes when its successor is available, and on a node that should have none when there are enough elsewhere.
 func (s *state) rollAhead(p *plan, places []*place, budget, desired int) {
 	var candidates []string
 	var misplaced []*corev1.Pod

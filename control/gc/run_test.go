@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -96,6 +97,22 @@ func TestResourcesThatComeLater(t *testing.T) {
 		serve("configmaps", "namespaces", "secrets")
 		there("kept", false)
 		there("unjudged", false)
+		// An object of the whole cluster, and a kind of its owner that comes later.
+		serve("configmaps", "namespaces", "clusterroles")
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "r", OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass", Name: "nobody", UID: "11111111-1111-1111-1111-111111111111"},
+		}}}
+		if _, err := cluster.Client.Create(ctx, gr.ClusterRoles, role); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, err := cluster.Client.Get(ctx, gr.ClusterRoles, "", "r", ""); err != nil {
+			t.Error(err)
+		}
+		serve("configmaps", "namespaces", "clusterroles", "priorityclasses")
+		if _, err := cluster.Client.Get(ctx, gr.ClusterRoles, "", "r", ""); !apierrors.IsNotFound(err) {
+			t.Errorf("the role is still there: %v", err)
+		}
 		stop()
 		wg.Wait()
 		cluster.Stop()

@@ -24,7 +24,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the outputs of testdata/*.txt
 // TestLooks runs the texts of testdata: a world of one Job and its Pods, and looks at it. "== title" begins a new world.
 //
 //	$ job               the spec, in YAML; again to change it
-//	$ look [cut=made|noted|released] [fail=create|remove|release]
+//	$ look [cut=announced|made|noted|released] [fail=create|remove|release]
 //	                    one look, which may be cut off after a write, or whose writes may fail; prints what it did, and the status
 //	$ run|ready|succeed NAME...
 //	$ fail NAME... [exit=N] [condition=TYPE]
@@ -236,6 +236,14 @@ func (w *world) change(verb string, p *corev1.Pod, options map[string]string) {
 // look does what reconcile does, to the world.
 func (w *world) look(cut, fail string) {
 	l, p := decide(w.job.DeepCopy(), w.pods, w.backoff, w.now)
+	if len(p.remove) > 0 && l.announce() {
+		w.job.Status = *l.job.Status.DeepCopy()
+		l.job = w.job.DeepCopy()
+		w.print("announced")
+	}
+	if cut == "announced" {
+		return
+	}
 	created, removed := w.act(p, fail)
 	if cut == "made" {
 		return

@@ -17,7 +17,8 @@ import (
 // look is one look at a Job and its Pods: what was found, and what follows. It is pure, and done in three steps with writes
 // between them, because each step depends on what became of the writes before:
 //
-//	decide  which Pods to make and to remove, and whether the Job has come to its end
+//	decide  which Pods to make and to remove, and whether the Job has come to its end; if Pods go because of that, the end is
+//	        announced first, so that a loop that is cut off does not take their going for a reason to see it otherwise
 //	note    the Pods that have finished, in the status, before their finalizers go
 //	count   the Pods whose finalizers went; when none is left, the Job is finished
 //

@@ -49,9 +49,16 @@ func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 			return 0, gone(err)
 		}
 	}
+	was := shared
+	if len(p.remove) > 0 && l.announce() {
+		if was, err = store(ctx, c, shared, l.job); err != nil {
+			return 0, err
+		}
+		l.job = was.DeepCopy()
+	}
 	created, removed, failure := act(ctx, c, shared, p)
 	release := l.note(created, removed)
-	stored, err := store(ctx, c, shared, l.job)
+	stored, err := store(ctx, c, was, l.job)
 	if err != nil {
 		return 0, errors.Join(failure, err)
 	}

@@ -30,6 +30,7 @@ func (l *look) note(created int, removed []*corev1.Pod) []*corev1.Pod {
 	l.settle()
 	release := l.name()
 	l.announce()
+	l.final()
 	return release
 }
 
@@ -78,7 +79,7 @@ func (l *look) name() (release []*corev1.Pod) {
 			} else if i := indexOf(p); l.indexValid(p) && !l.completed.has(i) {
 				completed = append(completed, i) // the index is enough to count it once
 			}
-		case l.hasFailed(p), l.end != nil && l.end.Type != batchv1.JobSuccessCriteriaMet: // in a failed Job all that has not finished failed
+		case l.failedForEnd(p):
 			if !l.namedFailed.Has(p.UID) && l.indexValid(p) && judge(l.job.Spec.PodFailurePolicy, p).counts() {
 				list.Failed = append(list.Failed, p.UID)
 			}
@@ -98,6 +99,20 @@ func (l *look) name() (release []*corev1.Pod) {
 	return release
 }
 
+// failedForEnd says that a Pod counts as failed in view of how the Job ends. In a Job that fails, all that has not finished has failed. In one whose
+// success policy is met the Pods that still run are removed, which is no failure of theirs.
+func (l *look) failedForEnd(p *corev1.Pod) bool {
+	switch {
+	case l.end == nil:
+		return l.hasFailed(p)
+	case l.end.Type != batchv1.JobSuccessCriteriaMet:
+		return true
+	case l.end.Reason == batchv1.JobReasonSuccessPolicy:
+		return p.Status.Phase == corev1.PodFailed
+	}
+	return l.hasFailed(p)
+}
+
 // mayRelease says that a Pod needs no tracking any more once it is noted.
 func (l *look) mayRelease(p *corev1.Pod) bool {
 	switch {
@@ -110,27 +125,37 @@ func (l *look) mayRelease(p *corev1.Pod) bool {
 	return last == nil || last.UID != p.UID
 }
 
-// announce writes into the status that the Job is about to end, before its Pods are let go, and keeps how it ends for then.
-func (l *look) announce() {
+// announce writes into the status that the Job is about to end, and says whether that is news.
+func (l *look) announce() bool {
+	if l.end == nil || l.end.Type == batchv1.JobFailed { // which was announced before
+		return false
+	}
+	c := find(&l.job.Status, l.end.Type)
+	if c != nil && c.Status == corev1.ConditionTrue {
+		return false
+	}
+	l.job.Status.Conditions = append(l.job.Status.Conditions, *l.end)
+	return true
+}
+
+// final turns the announcement into how the Job ends, once its Pods are let go.
+func (l *look) final() {
 	if l.end == nil {
 		return
 	}
-	final := batchv1.JobFailed
-	switch l.end.Type {
-	case batchv1.JobFailed: // announced before
-		return
-	case batchv1.JobSuccessCriteriaMet:
-		final = batchv1.JobComplete
+	end := batchv1.JobFailed
+	if l.end.Type == batchv1.JobSuccessCriteriaMet {
+		end = batchv1.JobComplete
 	}
-	if c := find(&l.job.Status, l.end.Type); c == nil || c.Status != corev1.ConditionTrue {
-		l.job.Status.Conditions = append(l.job.Status.Conditions, *l.end)
-	}
-	l.end = condition(final, corev1.ConditionTrue, l.end.Reason, l.end.Message, l.now)
+	l.end = condition(end, corev1.ConditionTrue, l.end.Reason, l.end.Message, l.now)
 }
 
 // settle counts the named Pods that are tracked no more.
 func (l *look) settle() {
 	s := &l.job.Status
+	if s.UncountedTerminatedPods == nil {
+		s.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
+	}
 	take := func(list *[]types.UID, counter *int32) {
 		var left []types.UID
 		for _, uid := range *list {
@@ -151,9 +176,6 @@ func (l *look) settle() {
 func (l *look) count(stored *batchv1.Job, released sets.Set[types.UID], all bool) []event {
 	l.job = stored
 	l.tracked = l.tracked.Difference(released)
-	if stored.Status.UncountedTerminatedPods == nil {
-		stored.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
-	}
 	l.settle()
 	list := stored.Status.UncountedTerminatedPods
 	if l.end == nil || !all || l.full || l.terminating > 0 || len(list.Succeeded)+len(list.Failed) > 0 {

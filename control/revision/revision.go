@@ -1,6 +1,6 @@
-// Package revision is what StatefulSets and DaemonSets share about their history: a ControllerRevision holds the Pod template of
-// one moment, so that an older one can be rolled back to and Pods can be told apart by the template they come from. Everything
-// here is a pure function.
+// Package revision is what StatefulSets and DaemonSets share about their history: a ControllerRevision holds the Pod
+// template of one moment, so that an older one can be rolled back to and Pods can be told apart by the template they
+// come from. Everything here is a pure function.
 package revision
 
 import (
@@ -159,8 +159,8 @@ func Surplus(sorted []*appsv1.ControllerRevision, keep int, live func(*appsv1.Co
 	return out
 }
 
-// Matters is the When of a trigger on revisions. One that is new and has an owner wakes nobody: its owner has made it, and somebody else
-// who makes one may want to see it before it is found to be a twin.
+// Matters is the When of a trigger on revisions. One that is new and has an owner wakes nobody: its owner has made it,
+// and somebody else who makes one may want to see it before it is found to be a twin.
 func Matters(old, now kind.Object) bool {
 	if old == nil && metav1.GetControllerOfNoCopy(now) != nil {
 		return false

@@ -121,7 +121,7 @@ func (a actor) makeClaims(ctx context.Context, st *step) error {
 	return utilerrors.NewAggregate(append(errs, st.blocked...))
 }
 
-// writeRefs gives claims their owners.
+// writeRefs gives claims their owners. The Event is misspelt as it has always been.
 func (a actor) writeRefs(ctx context.Context, st *step) error {
 	for _, name := range st.strange {
 		a.c.Event(a.set, corev1.EventTypeWarning, "ConflictingController",
@@ -135,8 +135,8 @@ func (a actor) writeRefs(ctx context.Context, st *step) error {
 	return nil
 }
 
-// tell says in an Event how something that was done to a Pod went. What was decided on old knowledge is no news: the next look
-// knows better.
+// tell says in an Event how something that was done to a Pod went. What was decided on old knowledge is no news: the
+// next look knows better.
 func (a actor) tell(did verb, pod *corev1.Pod, err error) {
 	if apierrors.IsConflict(err) {
 		return

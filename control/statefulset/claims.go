@@ -18,8 +18,8 @@ func claimName(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, 
 	return template.Name + "-" + set.Name + "-" + strconv.Itoa(ordinal)
 }
 
-// newClaim makes the claim of a template for one Pod. It has the owner that the retention policy asks for from the beginning,
-// so that nothing is left behind if the set goes before the Pod has come.
+// newClaim makes the claim of a template for one Pod. It has the owner that the retention policy asks for from the
+// beginning, so that nothing is left behind if the set goes before the Pod has come.
 func newClaim(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, pod *corev1.Pod) *corev1.PersistentVolumeClaim {
 	n := ordinal(set, pod)
 	claim := template.DeepCopy()

@@ -69,8 +69,9 @@ func (st *step) empty() bool {
 	return st.verb == tend && len(st.claims)+len(st.refs)+len(st.blocked) == 0
 }
 
-// decide plans one look at a set. Unless the set is managed in parallel, at most one Pod is created or removed for scaling, in the order of
-// ordinals up and down, and only while every other Pod is well. Updates wait until scaling is through.
+// decide plans one look at a set. Unless the set is managed in parallel, at most one Pod is created or removed for
+// scaling, in the order of ordinals up and down, and only while every other Pod is well. Updates wait until scaling is
+// through.
 func decide(s *state) plan {
 	slots, condemned := s.split()
 	p := plan{status: s.observe(slots, condemned)}
@@ -104,8 +105,8 @@ func (s *state) parallel() bool {
 	return s.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement
 }
 
-// split puts the Pods that are wanted into the slots of their ordinals, with new ones where none is, and the others into a list
-// from the highest ordinal down.
+// split puts the Pods that are wanted into the slots of their ordinals, with new ones where none is, and the others into
+// a list from the highest ordinal down.
 func (s *state) split() (slots, condemned []*corev1.Pod) {
 	slots = make([]*corev1.Pod, replicas(s.set))
 	for _, pod := range s.pods {
@@ -217,8 +218,8 @@ func (s *state) release(condemned []*corev1.Pod) (steps []step) {
 	return steps
 }
 
-// condemn removes Pods that are not wanted. In order, one goes after the other, from the highest ordinal down, and none while
-// one before it is not well.
+// condemn removes Pods that are not wanted. In order, one goes after the other, from the highest ordinal down, and none
+// while one before it is not well.
 func (s *state) condemn(condemned []*corev1.Pod, sick *corev1.Pod) (steps []step, on bool) {
 	for _, pod := range condemned {
 		leaving := pod.DeletionTimestamp != nil

@@ -69,7 +69,8 @@ func look(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet, all 
 	return h, err
 }
 
-// record stores a revision. Its name may be taken by one with other data: then the status counts that, which gives another name at the next look.
+// record stores a revision. Its name may be taken by one with other data: then the status counts that, which gives
+// another name at the next look.
 func (h *history) record(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet, number int64) (*appsv1.ControllerRevision, error) {
 	hash := revision.Hash(h.patch, &h.collisions)
 	name := revision.Name(set.Name, hash)

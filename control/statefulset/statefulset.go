@@ -1,5 +1,6 @@
-// Package statefulset keeps the Pods of StatefulSets: each has a name with a number, a place in an order, and claims for volumes that outlive it. Deciding
-// is pure and yields a plan of steps; the shell does them and tells about each in an Event.
+// Package statefulset keeps the Pods of StatefulSets: each has a name with a number, a place in an order, and claims for
+// volumes that outlive it. Deciding is pure and yields a plan of steps; the shell does them and tells about each in an
+// Event.
 package statefulset
 
 import (
