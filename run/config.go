@@ -43,6 +43,9 @@ type Config struct {
 	Admission Admission
 	// Features switches features on or off by name.
 	Features map[string]bool
+	// Controllers chooses among the loops: names, with - before those that shall not run, and * for all others. Empty runs
+	// all. The scheduler is called kube-scheduler here.
+	Controllers []string
 	// PodRanges are where the networks of the nodes' Pods come from; empty for the usual one.
 	PodRanges []ipam.Range
 	// SchedulerConfig is the path of a KubeSchedulerConfiguration; empty for none.
@@ -147,6 +150,8 @@ func Settings() []Setting {
 			Set: func(c *Config, vs []string) (err error) { c.Features, err = parseFeatures(split(vs)); return err }},
 		{Name: "service-account-issuer", Help: "name the cluster `URL` in service-account tokens",
 			Set: one(func(c *Config, v string) error { c.Issuer = v; return checkIssuer(v) })},
+		{Name: "controllers", Help: "run only these loops: `NAME,...`; * stands for all, -NAME for all but one; kube-scheduler is one of them", Many: true,
+			Set: func(c *Config, vs []string) error { c.Controllers = split(vs); return nil }},
 		{Name: "scheduler-config", Help: "schedule as the KubeSchedulerConfiguration in `FILE` says", Set: file(func(c *Config) *string { return &c.SchedulerConfig })},
 		{Name: "simulate", Help: "run `N` simulated nodes: Pods on them go through their phases without a container",
 			Set: one(func(c *Config, v string) (err error) { c.Simulate, err = parseCount(v); return err })},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/google/uuid"
@@ -48,8 +50,17 @@ import (
 	"proa.dev/server/authz"
 )
 
-// controllers are the loops of the control plane.
+// controllers are the loops that shall run.
 func (s *Server) controllers() []control.Controller {
+	all := slices.DeleteFunc(s.every(), func(c control.Controller) bool { return !s.runs(c.Name) })
+	if s.Loops != nil {
+		all = s.Loops(all)
+	}
+	return all
+}
+
+// every is the list of the loops of the control plane.
+func (s *Server) every() []control.Controller {
 	namespaced := func() (out []schema.GroupResource) {
 		for _, d := range s.defs {
 			if d.Hub == nil && d.Scope == kind.Namespaced && d.Allows("deletecollection") && d.Allows("list") {
@@ -91,11 +102,30 @@ func (s *Server) controllers() []control.Controller {
 	if s.Simulate > 0 {
 		all = append(all, simulate.Controllers(simulate.Behaviour{Quiet: s.Simulate > quietNodes})...)
 	}
-	if s.Loops != nil {
-		all = s.Loops(all)
-	}
 	return all
 }
+
+// runs says that a loop shall run.
+func (s *Server) runs(name string) bool {
+	return len(s.Controllers) == 0 || !slices.Contains(s.Controllers, "-"+name) && (slices.Contains(s.Controllers, name) || slices.Contains(s.Controllers, "*"))
+}
+
+// known refuses names of loops that there are not.
+func (s *Server) known() error {
+	names := []string{schedulerName}
+	for _, c := range s.every() {
+		names = append(names, c.Name)
+	}
+	slices.Sort(names)
+	for _, n := range s.Controllers {
+		if n = strings.TrimPrefix(n, "-"); n != "*" && !slices.Contains(names, n) {
+			return fmt.Errorf("controllers: there is no %q; there are: %s", n, strings.Join(slices.Compact(names), ", "))
+		}
+	}
+	return nil
+}
+
+const schedulerName = "kube-scheduler"
 
 // countable are the resources that a quota may bound: those that live in namespaces.
 func (s *Server) countable() (out []schema.GroupResource) {
@@ -160,11 +190,11 @@ func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.Can
 			}
 		})
 	})
-	if s.Loops != nil {
-		return // a test has its own
+	if s.Loops != nil || !s.runs(schedulerName) {
+		return
 	}
 	wg.Go(func() {
-		s.lead(ctx, "kube-scheduler", fail, func(ctx context.Context) {
+		s.lead(ctx, schedulerName, fail, func(ctx context.Context) {
 			if err := s.scheduler(ctx); err != nil && ctx.Err() == nil {
 				fail(err)
 			}
