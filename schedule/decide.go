@@ -47,14 +47,16 @@ type compiled struct {
 	nodes   sets.Set[string]
 	limits  sets.Set[string] // plugins that set nodes
 
-	layout  uint64
-	seq     uint64
-	known   bool    // it is kept for equal pods, so what is found out about nodes is noted
-	cells   []cell  // by slot
-	raws    []int64 // scores that want to be normalized: of slot and scorer
-	fit     []*NodeInfo
-	totals  []int64
-	scratch []int64
+	layout   uint64
+	seq      uint64
+	known    bool      // it is kept for equal pods, so what is found out about nodes is noted
+	cells    []cell    // by slot
+	raws     []int64   // scores that want to be normalized: of slot and scorer
+	failed   Decision  // of the last pod that fitted nowhere
+	failedOn *Snapshot // where that was
+	fit      []*NodeInfo
+	totals   []int64
+	scratch  []int64
 }
 
 type part struct {

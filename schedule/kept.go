@@ -33,7 +33,22 @@ func (k *kept) decide(s *Snapshot, t *try, seed Seed, changed changes) Decision 
 			k.keep(profile.Name, shape, c)
 		}
 	}
-	return c.decide(s, t.info, seed, false)
+	return c.decideAgain(s, t.info, seed)
+}
+
+// decideAgain decides, unless an equal pod fitted nowhere and nothing has changed since. When a cluster is full, one change wakes
+// every pod that waits; then only the first of many equal ones costs a look at all nodes.
+func (c *compiled) decideAgain(s *Snapshot, pod *PodInfo, seed Seed) Decision {
+	if c.failedOn == s && pod.Pod.Status.NominatedNodeName == "" {
+		d := c.failed
+		d.Seed = seed
+		return d
+	}
+	d := c.decide(s, pod, seed, false)
+	if c.known && d.Node == "" && d.Err == nil && !c.profile.extended() {
+		c.failed, c.failedOn = d, s
+	}
+	return d
 }
 
 func (k *kept) keep(profile, shape string, c *compiled) {

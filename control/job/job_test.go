@@ -361,3 +361,42 @@ func (w *world) status() {
 		w.print("= %s %s %s: %s", c.Type, c.Status, c.Reason, c.Message)
 	}
 }
+
+// TestMany sees that one look does not do everything at once, and that all is done in the end.
+func TestMany(t *testing.T) {
+	for _, mode := range []batchv1.CompletionMode{batchv1.NonIndexedCompletion, batchv1.IndexedCompletion} {
+		w := &world{T: t, now: epoch}
+		w.setJob("parallelism: 1200\ncompletions: 1200\ncompletionMode: " + string(mode))
+		for _, want := range []int{500, 1000, 1200, 1200} {
+			w.look("", "")
+			if len(w.pods) != want || int(w.job.Status.Active) != want {
+				t.Fatalf("%s: %d pods, %d active, want %d", mode, len(w.pods), w.job.Status.Active, want)
+			}
+		}
+		for _, p := range w.pods {
+			w.change("succeed", p, nil)
+		}
+		counts := []int32{500, 1000, 1200}
+		if mode == batchv1.IndexedCompletion {
+			counts = []int32{1200, 1200} // indexes are short enough to be noted together
+		}
+		for i, want := range counts {
+			if mode == batchv1.NonIndexedCompletion {
+				w.look("noted", "") // a list that is full holds nothing up
+			}
+			if u := w.job.Status.UncountedTerminatedPods; len(u.Succeeded) > maxUncounted {
+				t.Fatalf("%s: %d are named at once", mode, len(u.Succeeded))
+			}
+			w.look("", "")
+			if got := w.job.Status.Succeeded; got != want {
+				t.Fatalf("%s: %d have succeeded after %d looks, want %d", mode, got, i+1, want)
+			}
+			if _, is := finished(w.job); is != (i == len(counts)-1) {
+				t.Fatalf("%s: finished after %d looks: %v", mode, i+1, is)
+			}
+		}
+		if slices.ContainsFunc(w.pods, hasFinalizer) {
+			t.Errorf("%s: a pod is still tracked", mode)
+		}
+	}
+}

@@ -64,39 +64,47 @@ func (l *look) complete() {
 func (l *look) name() (release []*corev1.Pod) {
 	s := &l.job.Status
 	list := s.UncountedTerminatedPods
-	var completed []int
+	indexes := 0
 	for _, p := range l.pods {
 		if !l.tracked.Has(p.UID) || !l.mayRelease(p) {
 			continue
 		}
-		release = append(release, p)
+		succeeded, failed := l.unnamed(p)
+		if (succeeded || failed) && indexes+len(list.Succeeded)+len(list.Failed) >= maxUncounted {
+			l.full = true // it waits for the next look
+			continue
+		}
 		switch {
-		case p.Status.Phase == corev1.PodSucceeded && !l.namedFailed.Has(p.UID):
-			if !indexed(l.job) {
-				if !l.namedSucceeded.Has(p.UID) {
-					list.Succeeded = append(list.Succeeded, p.UID)
-				}
-			} else if i := indexOf(p); l.indexValid(p) && !l.completed.has(i) {
-				completed = append(completed, i) // the index is enough to count it once
-			}
-		case l.failedForEnd(p):
-			if !l.namedFailed.Has(p.UID) && l.indexValid(p) && judge(l.job.Spec.PodFailurePolicy, p).counts() {
-				list.Failed = append(list.Failed, p.UID)
-			}
+		case succeeded && indexed(l.job):
+			indexes++ // which is enough to count it once
+		case succeeded:
+			list.Succeeded = append(list.Succeeded, p.UID)
+		case failed:
+			list.Failed = append(list.Failed, p.UID)
 		}
-		if len(completed)+len(list.Succeeded)+len(list.Failed) >= maxUncounted {
-			l.full = true
-			break
-		}
+		release = append(release, p)
 	}
 	if indexed(l.job) {
-		l.done = l.done.with(completed)
 		s.Succeeded, s.CompletedIndexes, s.FailedIndexes = int32(l.done.count()), l.done.String(), nil
 		if l.job.Spec.BackoffLimitPerIndex != nil {
 			s.FailedIndexes = new(l.lost.String())
 		}
 	}
 	return release
+}
+
+// unnamed says that a Pod has to be noted as succeeded or as failed, and is not yet.
+func (l *look) unnamed(p *corev1.Pod) (succeeded, failed bool) {
+	switch {
+	case l.namedFailed.Has(p.UID) || l.namedSucceeded.Has(p.UID) || !l.indexValid(p):
+	case p.Status.Phase != corev1.PodSucceeded:
+		failed = l.failedForEnd(p) && judge(l.job.Spec.PodFailurePolicy, p).counts()
+	case indexed(l.job):
+		succeeded = !l.completed.has(indexOf(p))
+	default:
+		succeeded = true
+	}
+	return succeeded, failed
 }
 
 // failedForEnd says that a Pod counts as failed in view of how the Job ends. In a Job that fails, all that has not finished has failed. In one whose
