@@ -45,49 +45,55 @@ func (e *Etcd) RunCompaction(ctx context.Context, every time.Duration) {
 	}
 }
 
-// round is what a server knows after a round of compaction: how many there have been, the revision then, and the revision
-// before which all is forgotten.
-type round struct{ count, rev, forgotten int64 }
+// round is what a server knows after a round of compaction: how many there have been, the revision then, and that of the
+// last write by which this server moved the store on.
+type round struct{ count, rev, own int64 }
 
-// compactRound compacts at the revision of the last round, if no other server has done so since.
+// compactRound compacts at the revision of the last round, if no other server has done so since. What fails is done by the
+// next round.
 func (e *Etcd) compactRound(ctx context.Context, last round) round {
 	next, mine, err := e.nextRound(ctx, last)
 	if err != nil {
 		return last
 	}
-	if mine && last.rev > last.forgotten {
-		next.forgotten = last.forgotten
-		if err := e.forget(ctx, last.rev, &next); err != nil {
-			e.log.WarnContext(ctx, "history is not compacted", "rev", last.rev, "err", err)
-		}
+	// What our own write has left need not be forgotten: after it a store at rest is left alone.
+	if !mine || last.rev == 0 || next.rev == last.own {
+		return next
 	}
-	return next
+	done, err := e.forget(ctx, last.rev, next)
+	if err != nil {
+		e.log.WarnContext(ctx, "history is not compacted", "rev", last.rev, "err", err)
+		return round{next.count, last.rev, last.own}
+	}
+	return done
 }
 
 // forget compacts what was before the end of the last round. The state of its very end is forgotten too, so that nobody
 // reads it for ever in a store that is at rest; for that the store must have moved on, if need be by a write of our own.
-func (e *Etcd) forget(ctx context.Context, rev int64, next *round) error {
-	if next.rev <= rev {
-		now, _, err := e.Get(ctx, compactKey)
+func (e *Etcd) forget(ctx context.Context, rev int64, next round) (round, error) {
+	if next.rev == rev {
+		now, err := e.moveOn(ctx, rev)
 		if err != nil {
-			return err
+			return next, err
 		}
-		if next.rev, err = e.Commit(ctx, kv.Write{Key: compactKey, Value: strconv.AppendInt(nil, rev, 10), Rev: now.Rev}); err != nil {
-			return err
-		}
+		next.rev, next.own = now, now
 	}
-	if err := e.Compact(ctx, rev+1); err != nil {
-		return err
+	return next, e.Compact(ctx, rev+1)
+}
+
+func (e *Etcd) moveOn(ctx context.Context, rev int64) (int64, error) {
+	p, _, err := e.Get(ctx, compactKey)
+	if err != nil {
+		return 0, err
 	}
-	next.forgotten = rev + 1
-	return nil
+	return e.Commit(ctx, kv.Write{Key: compactKey, Value: strconv.AppendInt(nil, rev, 10), Rev: p.Rev})
 }
 
 // nextRound opens a round and says whether it is this server's. A server alone with its etcd needs no key.
 func (e *Etcd) nextRound(ctx context.Context, last round) (next round, mine bool, err error) {
 	if !e.member.shared() {
 		rev, err := e.Revision(ctx)
-		return round{count: last.count + 1, rev: rev, forgotten: last.forgotten}, true, err
+		return round{count: last.count + 1, rev: rev, own: last.own}, true, err
 	}
 	ctx, end, err := e.begin(ctx, "compact", compactKey)
 	if err != nil {
@@ -112,11 +118,11 @@ func (e *Etcd) nextRound(ctx context.Context, last round) (next round, mine bool
 	}
 	rev := resp.Header.Revision
 	if resp.Succeeded {
-		return round{count: last.count + 1, rev: rev, forgotten: last.forgotten}, true, nil
+		return round{count: last.count + 1, rev: rev, own: last.own}, true, nil
 	}
 	kvs := resp.Responses[0].GetResponseRange().GetKvs()
 	if len(kvs) == 0 {
-		return round{rev: rev, forgotten: last.forgotten}, false, nil
+		return round{rev: rev, own: last.own}, false, nil
 	}
-	return round{count: kvs[0].Version, rev: rev, forgotten: last.forgotten}, false, nil
+	return round{count: kvs[0].Version, rev: rev, own: last.own}, false, nil
 }

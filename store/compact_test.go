@@ -108,3 +108,63 @@ func TestRunCompaction(t *testing.T) {
 	cancel()
 	<-done
 }
+
+// TestCompactionOfOneWrite wants the state that one write has left in a store at rest to be forgotten like any other.
+func TestCompactionOfOneWrite(t *testing.T) {
+	e := embed(t, t.TempDir())
+	history(t, e, "/a/x", 3)
+	var r round
+	for range 4 {
+		r = e.compactRound(t.Context(), r)
+	}
+	one := history(t, e, "/a/y", 1)
+	for range 2 {
+		if r = e.compactRound(t.Context(), r); isCompacted(t, e, one) {
+			break
+		}
+	}
+	if !isCompacted(t, e, one) {
+		t.Errorf("the state at %d, which one write has left, can be read for ever", one)
+	}
+	rest := r.rev
+	for range 3 {
+		r = e.compactRound(t.Context(), r)
+	}
+	if now, err := e.Revision(t.Context()); err != nil || now != rest {
+		t.Errorf("rounds of a store at rest write: from %d to %d, %v", rest, now, err)
+	}
+}
+
+// TestCompactionFails lets each operation of a round fail once; the next round does what it left.
+func TestCompactionFails(t *testing.T) {
+	for _, failing := range []string{"commit", "compact"} {
+		t.Run(failing, func(t *testing.T) {
+			broken := false
+			e, err := Embed(t.Context(), Config{Dir: t.TempDir(), Hook: func(op, key string) error {
+				if broken && op == failing {
+					return errors.New("no answer")
+				}
+				return nil
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			first := history(t, e, "/a/x", 3)
+			r := e.compactRound(t.Context(), round{})
+			broken = true
+			r = e.compactRound(t.Context(), r)
+			if isCompacted(t, e, first) {
+				t.Fatal("the round did not fail")
+			}
+			broken = false
+			if r = e.compactRound(t.Context(), r); !isCompacted(t, e, first+2) {
+				t.Errorf("the round after the one that failed leaves what that one left; it ends as %+v", r)
+			}
+		})
+	}
+}
