@@ -109,29 +109,30 @@ func TestRunCompaction(t *testing.T) {
 	<-done
 }
 
-// TestCompactionOfOneWrite wants the state that one write has left in a store at rest to be forgotten like any other.
+// TestCompactionOfOneWrite wants the state that one write has left between two rounds to be forgotten like any other, in a
+// store that was busy before it and in one that was at rest.
 func TestCompactionOfOneWrite(t *testing.T) {
-	e := embed(t, t.TempDir())
-	history(t, e, "/a/x", 3)
-	var r round
-	for range 4 {
-		r = e.compactRound(t.Context(), r)
-	}
-	one := history(t, e, "/a/y", 1)
-	for range 2 {
-		if r = e.compactRound(t.Context(), r); isCompacted(t, e, one) {
-			break
+	for _, before := range []int{1, 4} {
+		e := embed(t, t.TempDir())
+		history(t, e, "/a/x", 3)
+		var r round
+		for range before {
+			r = e.compactRound(t.Context(), r)
 		}
-	}
-	if !isCompacted(t, e, one) {
-		t.Errorf("the state at %d, which one write has left, can be read for ever", one)
-	}
-	rest := r.rev
-	for range 3 {
-		r = e.compactRound(t.Context(), r)
-	}
-	if now, err := e.Revision(t.Context()); err != nil || now != rest {
-		t.Errorf("rounds of a store at rest write: from %d to %d, %v", rest, now, err)
+		one := history(t, e, "/a/y", 1)
+		for range 2 {
+			r = e.compactRound(t.Context(), r)
+		}
+		if !isCompacted(t, e, one) {
+			t.Errorf("after %d rounds: the state at %d, which one write has left, can be read for ever", before, one)
+		}
+		rest := r.rev
+		for range 3 {
+			r = e.compactRound(t.Context(), r)
+		}
+		if now, err := e.Revision(t.Context()); err != nil || now != rest {
+			t.Errorf("after %d rounds: rounds of a store at rest write: from %d to %d, %v", before, rest, now, err)
+		}
 	}
 }
 
