@@ -50,9 +50,9 @@ func build(t *testing.T) programs {
 }
 
 // start runs a cluster for the time of the test and returns its admin kubeconfig.
-func start(t *testing.T, bins programs) string {
+func start(t *testing.T, bins programs, args ...string) string {
 	t.Helper()
-	s, err := upstream.StartProa(context.WithoutCancel(t.Context()), bins["proa"])
+	s, err := upstream.StartProa(context.WithoutCancel(t.Context()), bins["proa"], args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +62,20 @@ func start(t *testing.T, bins programs) string {
 
 func TestKubectl(t *testing.T) {
 	bins := build(t)
-	kubeconfig := start(t, bins)
+	play(t, bins, start(t, bins), "testdata/kubectl")
+}
+
+// TestNodes has nodes, which are simulated.
+func TestNodes(t *testing.T) {
+	bins := build(t)
+	play(t, bins, start(t, bins, "--simulate", "3"), "testdata/nodes")
+}
+
+// play runs the scripts of a folder against a cluster, each in a namespace of its own, with a new and an old kubectl.
+func play(t *testing.T, bins programs, kubeconfig, dir string) {
+	t.Helper()
 	for _, kubectl := range []string{"kubectl", "kubectl-old"} {
-		for _, path := range scripts(t, "testdata/kubectl") {
+		for _, path := range scripts(t, dir) {
 			name := strings.TrimSuffix(filepath.Base(path), ".txt")
 			t.Run(kubectl+"/"+name, func(t *testing.T) {
 				t.Parallel()
