@@ -93,7 +93,8 @@ func (config *Config) step(ctx context.Context, c *control.Cluster, request *cer
 // approve asks whether the requestor may have what it wants, and says so in the request.
 func approve(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, p plan, now time.Time) (time.Duration, error) {
 	for _, a := range p.ask {
-		o, err := c.Create(ctx, reviews(), review(request, a.permission))
+		// A review is answered and not stored, so it is an act, and not a creation after which a view would have to catch up.
+		o, err := c.Act(ctx, reviews(), "", "", "", review(request, a.permission))
 		if err != nil {
 			return 0, err
 		}
@@ -122,10 +123,13 @@ func review(request *certificatesv1.CertificateSigningRequest, permission string
 	for k, v := range request.Spec.Extra {
 		extra[k] = authorizationv1.ExtraValue(v)
 	}
-	return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: request.Spec.Username, UID: request.Spec.UID, Groups: request.Spec.Groups, Extra: extra,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Group: certificatesv1.GroupName, Version: "*", Resource: "certificatesigningrequests", Subresource: permission, Verb: "create",
+	return &authorizationv1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: request.Spec.Username, UID: request.Spec.UID, Groups: request.Spec.Groups, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: certificatesv1.GroupName, Version: "*", Resource: "certificatesigningrequests", Subresource: permission, Verb: "create",
+			},
 		},
-	}}
+	}
 }
