@@ -141,7 +141,7 @@ func (s *search) from(at int) bool {
 	r := &s.requests[at]
 	for _, w := range r.ways {
 		r.way, r.picks = w, nil
-		if s.pick(at, 0) {
+		if w.count > 0 && s.pick(at, 0) { // all of none is none
 			return true
 		}
 	}

@@ -76,7 +76,8 @@ func (a *Allocator) classOf(claim *resourcev1.ResourceClaim, w *want, name strin
 // match fills in the devices that would do for a request. One that asks for all must get all there are.
 func (a *Allocator) match(claim *resourcev1.ResourceClaim, w *want, devices []*candidate) error {
 	if w.all {
-		for _, p := range a.pools {
+		for _, c := range devices {
+			p := c.pool
 			switch {
 			case p.incomplete:
 				return fmt.Errorf("claim %s/%s, request %s: asks for all devices, but resource pool %s/%s is currently being updated%w", claim.Namespace, claim.Name, w.ref(), p.driver, p.name, silent{})
