@@ -39,7 +39,9 @@ import (
 //	config PLUGIN ARGUMENTS
 //	only PLUGIN...
 //	evaluator         lets selectors of devices be evaluated, which here are of the form ATTRIBUTE=VALUE
+//	extender          is a program that has a say; see fakeExtender
 //	decide POD        says what every node is worth, or why it will not do
+//	choose POD        is the same with extenders, which are not asked for explanations
 //	rescue POD        says what preemption comes to for a pod that fits nowhere
 //	reserve POD       decides, and takes what the pod needs of its node
 //
@@ -141,13 +143,14 @@ func kindsOfThings(name string) (kind.Object, schema.GroupResource) {
 
 type world struct {
 	*testing.T
-	objects  things
-	state    *State
-	pods     map[string]*corev1.Pod
-	args     map[string]json.RawMessage
-	only     []string
-	plugins  map[string]Plugin
-	selector device.Selector
+	objects   things
+	state     *State
+	pods      map[string]*corev1.Pod
+	args      map[string]json.RawMessage
+	only      []string
+	plugins   map[string]Plugin
+	selector  device.Selector
+	extenders []*Extender
 }
 
 func (w *world) play(body string) string {
@@ -209,6 +212,13 @@ func (w *world) do(words []string, line, text string) string {
 	case "decide":
 		d := w.decide(words[1], true)
 		return strings.ReplaceAll(describe(&d), " All 0\n", "\n")
+	case "extender":
+		e := &fakeExtender{}
+		w.parse(text, e)
+		w.extenders = append(w.extenders, e.extender())
+	case "choose":
+		d := w.decide(words[1], false)
+		return fmt.Sprintf("score %d\n%s", d.Score, describe(&d))
 	case "rescue":
 		return w.rescue(words[1])
 	case "reserve":
@@ -332,7 +342,7 @@ func (w *world) profile() *Profile {
 			return Prepared{Reuse: WhileNode, Score: func(*NodeInfo) int64 { return 0 }}
 		}})
 	}
-	return &Profile{Name: corev1.DefaultSchedulerName, Plugins: plugins}
+	return &Profile{Name: corev1.DefaultSchedulerName, Plugins: plugins, Extenders: w.extenders}
 }
 
 func (w *world) info(name string) *PodInfo {
