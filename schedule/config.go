@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"sigs.k8s.io/yaml"
+
+	"proa.dev/schedule/device"
 )
 
 // Config is what a scheduler is started with. The zero value is the default scheduler.
@@ -23,6 +25,8 @@ type Config struct {
 	Recent *Recent
 	// Metrics, if set, are counted.
 	Metrics *Metrics
+	// Select evaluates the CEL selectors of devices. Without it claims that have any, or whose class has, get no devices.
+	Select device.Selector
 	// Post asks an extender and returns the body of its answer. It sees to TLS and the timeout as the extender's
 	// configuration says, and makes an error of every status but OK. Without it there can be no extenders.
 	Post func(ctx context.Context, extender *configv1.Extender, url string, body []byte) ([]byte, error)
@@ -176,7 +180,7 @@ func (c Config) queue() QueueSettings {
 // profiles makes the plugins of all profiles.
 func (c Config) profiles(deps Deps) ([]Profile, error) {
 	f := c.file()
-	deps.Metrics = c.Metrics
+	deps.Metrics, deps.Select = c.Metrics, c.Select
 	for _, e := range f.Extenders {
 		for _, r := range e.ManagedResources {
 			if r.IgnoredByScheduler {

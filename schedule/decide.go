@@ -39,7 +39,8 @@ func (p *Profile) enough(n int) int {
 type compiled struct {
 	profile *Profile
 	parts   []part
-	scorers []int // parts that score
+	scorers []int   // parts that score
+	told    []int32 // parts whose answers hold for one pod only
 	// lasting says that all plugins let equal pods use what they prepared.
 	lasting bool
 	reject  *Verdict
@@ -67,7 +68,7 @@ type part struct {
 // cell is what is known about one node. It holds for one generation of it.
 type cell struct {
 	generation uint64
-	by         int32 // the part that rejects the node, if verdict is set; counted from 1
+	by         int32 // the part that rejects the node, if verdict is set
 	scored     bool
 	verdict    *Verdict
 	plain      int64 // the weighted sum of the scores that need no others
@@ -84,6 +85,9 @@ func compile(s *Snapshot, pod *PodInfo, profile *Profile) *compiled {
 		p := part{pl, pl.Prepare(s, pod)}
 		c.lasting = c.lasting && p.Reuse != Never
 		c.parts = append(c.parts, p)
+		if p.Reuse != WhileNode && p.Filter != nil {
+			c.told = append(c.told, int32(len(c.parts)-1))
+		}
 		if p.Score != nil && pl.Weight != 0 {
 			c.scorers = append(c.scorers, len(c.parts)-1)
 		}
@@ -235,19 +239,18 @@ func (c *compiled) filter(s *Snapshot, pod *PodInfo, n *NodeInfo) (*Verdict, str
 		return c.ask(n)
 	}
 	cell := c.cell(n)
-	for i := range c.parts {
-		p := &c.parts[i]
-		if p.Reuse == WhileNode {
-			if cell.by == int32(i+1) {
-				return cell.verdict, p.Name
-			}
-			continue
+	for _, i := range c.told { // in the order of plugins the first to say no counts
+		if cell.verdict != nil && cell.by < i {
+			break
 		}
-		if p.Filter != nil {
+		if p := &c.parts[i]; p.Filter != nil {
 			if v := p.Filter(n); v != nil {
 				return v, p.Name
 			}
 		}
+	}
+	if cell.verdict != nil {
+		return cell.verdict, c.parts[cell.by].Name
 	}
 	return nil, ""
 }
@@ -298,7 +301,7 @@ func (c *compiled) cell(n *NodeInfo) *cell {
 			continue
 		}
 		if v := p.Filter(n); v != nil {
-			k.verdict, k.by = v, int32(i+1)
+			k.verdict, k.by = v, int32(i)
 			return k
 		}
 	}

@@ -139,3 +139,11 @@ func makeVolumeBinding(deps Deps, raw json.RawMessage) (Plugin, error) {
 	}
 	return VolumeBinding(out, deps), nil
 }
+
+func makeDynamicResources(deps Deps, raw json.RawMessage) (Plugin, error) {
+	var args configv1.DynamicResourcesArgs // the search is bounded by its steps, and no device is waited for
+	if err := decodeArgs(raw, &args); err != nil {
+		return Plugin{}, err
+	}
+	return DynamicResources(deps), nil
+}

@@ -9,6 +9,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"proa.dev/client"
+	"proa.dev/schedule/device"
 )
 
 // Deps is what plugins may need that act, and do not only decide.
@@ -25,6 +26,8 @@ type Deps struct {
 	Activate func(...types.UID)
 	// Go runs something in the background for as long as the scheduler runs.
 	Go func(func())
+	// Select evaluates the selectors of devices; nil means that nobody can.
+	Select device.Selector
 	// Elsewhere are the resources that extenders see to, and nobody here.
 	Elsewhere []string
 }
@@ -59,6 +62,7 @@ func registry() []known {
 		{"VolumeZone", 0, plain(VolumeZone)},
 		{"PodTopologySpread", 2, makeSpread},
 		{"InterPodAffinity", 2, makePodAffinity},
+		{"DynamicResources", 2, makeDynamicResources},
 		{"DefaultPreemption", 0, makePreemption},
 		{"NodeResourcesBalancedAllocation", 1, makeBalance},
 		{"ImageLocality", 1, plain(ImageLocality)},

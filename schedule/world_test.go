@@ -27,17 +27,21 @@ import (
 
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/schedule/device"
 )
 
 // TestWorlds makes decisions about whole clusters in text files, with other objects than nodes and pods. A case begins with
 // "=== " and its name; its lines are
 //
 //	node NAME [cpu=4] [pods=10] [taint=KEY:EFFECT] [LABEL=VALUE]
-//	pod [NAMESPACE/]NAME [on=NODE] [waits=NODE] [owner=KIND/NAME] [cpu=1] [priority=1] [age=SECONDS] [gone] [ending] [LABEL=VALUE]
+//	pod [NAMESPACE/]NAME [on=NODE] [waits=NODE] [owner=KIND/NAME] [cpu=1] [priority=1] [age=SECONDS] [gone] [ending] [claim=NAME:CLAIM] [LABEL=VALUE]
 //	object KIND [NAMESPACE/]NAME
 //	config PLUGIN ARGUMENTS
 //	only PLUGIN...
+//	evaluator         lets selectors of devices be evaluated, which here are of the form ATTRIBUTE=VALUE
+//	extender          is a program that has a say; see fakeExtender
 //	decide POD        says what every node is worth, or why it will not do
+//	choose POD        is the same with extenders, which are not asked for explanations
 //	rescue POD        says what preemption comes to for a pod that fits nowhere
 //	reserve POD       decides, and takes what the pod needs of its node
 //
@@ -139,12 +143,14 @@ func kindsOfThings(name string) (kind.Object, schema.GroupResource) {
 
 type world struct {
 	*testing.T
-	objects things
-	state   *State
-	pods    map[string]*corev1.Pod
-	args    map[string]json.RawMessage
-	only    []string
-	plugins map[string]Plugin
+	objects   things
+	state     *State
+	pods      map[string]*corev1.Pod
+	args      map[string]json.RawMessage
+	only      []string
+	plugins   map[string]Plugin
+	selector  device.Selector
+	extenders []*Extender
 }
 
 func (w *world) play(body string) string {
@@ -197,9 +203,22 @@ func (w *world) do(words []string, line, text string) string {
 		w.args[words[1]] = raw
 	case "only":
 		w.only = words[1:]
+	case "evaluator":
+		w.selector = func(expression, _ string, d *resourcev1.Device) (bool, error) {
+			name, value, _ := strings.Cut(expression, "=")
+			a, has := d.Attributes[resourcev1.QualifiedName(name)]
+			return has && a.StringValue != nil && *a.StringValue == value, nil
+		}
 	case "decide":
 		d := w.decide(words[1], true)
 		return strings.ReplaceAll(describe(&d), " All 0\n", "\n")
+	case "extender":
+		e := &fakeExtender{}
+		w.parse(text, e)
+		w.extenders = append(w.extenders, e.extender())
+	case "choose":
+		d := w.decide(words[1], false)
+		return fmt.Sprintf("score %d\n%s", d.Score, describe(&d))
 	case "rescue":
 		return w.rescue(words[1])
 	case "reserve":
@@ -280,6 +299,9 @@ func (w *world) pod(key string, words []string, spec string) {
 		case "ending":
 			p.DeletionTimestamp = &metav1.Time{Time: start}
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+		case "claim":
+			name, claim, _ := strings.Cut(value, ":")
+			p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: name, ResourceClaimName: &claim})
 		case "owner":
 			k, n, _ := strings.Cut(value, "/")
 			version := "apps/v1"
@@ -302,7 +324,7 @@ func (w *world) pod(key string, words []string, spec string) {
 }
 
 func (w *world) profile() *Profile {
-	plugins, err := assemble(nil, w.args, Deps{Views: w.objects})
+	plugins, err := assemble(nil, w.args, Deps{Views: w.objects, Select: w.selector})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -320,7 +342,7 @@ func (w *world) profile() *Profile {
 			return Prepared{Reuse: WhileNode, Score: func(*NodeInfo) int64 { return 0 }}
 		}})
 	}
-	return &Profile{Name: corev1.DefaultSchedulerName, Plugins: plugins}
+	return &Profile{Name: corev1.DefaultSchedulerName, Plugins: plugins, Extenders: w.extenders}
 }
 
 func (w *world) info(name string) *PodInfo {

@@ -4,6 +4,7 @@ package disruption
 
 import (
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,14 +60,12 @@ func budgetsOf(c *control.Cluster, namespace string, of map[string]string) iter.
 // wakeOfPod wakes the budgets of a Pod, and the Pod itself if its disruption was announced.
 func wakeOfPod(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
-		var first *policyv1.PodDisruptionBudget
-		for b := range budgetsOf(c, o.GetNamespace(), o.GetLabels()) {
-			if first == nil {
-				first = b
-			} else if now, found := c.View(gr.Pods).Get(o.GetNamespace(), o.GetName()); found && now.GetResourceVersion() == o.GetResourceVersion() {
-				c.Event(o, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets",
-					"Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", o.GetNamespace(), o.GetName(), first.Name)
-			}
+		budgets := slices.Collect(budgetsOf(c, o.GetNamespace(), o.GetLabels()))
+		if len(budgets) > 1 && newest(c, o) {
+			c.Event(o, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets",
+				"Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", o.GetNamespace(), o.GetName(), budgets[0].Name)
+		}
+		for _, b := range budgets {
 			if !yield(control.KeyOf(b)) {
 				return
 			}
@@ -75,6 +74,12 @@ func wakeOfPod(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			yield(control.Key{Namespace: p.Namespace, Name: "/" + p.Name})
 		}
 	}
+}
+
+// newest says that a Pod is as the view has it, and not what it was before a change.
+func newest(c *control.Cluster, o kind.Object) bool {
+	now, found := c.View(gr.Pods).Get(o.GetNamespace(), o.GetName())
+	return found && now.GetResourceVersion() == o.GetResourceVersion()
 }
 
 // podMatters leaves out changes of Pods that change no count.

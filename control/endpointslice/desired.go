@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"proa.dev/control/backend"
 )
@@ -15,8 +16,8 @@ import (
 type group struct {
 	family    discoveryv1.AddressType
 	ports     []discoveryv1.EndpointPort
-	endpoints map[string]candidate // by identity
-	order     []string             // of the pods
+	endpoints map[identity]*candidate
+	order     []identity // of the pods
 }
 
 // candidate is an endpoint with its pod.
@@ -28,15 +29,24 @@ type candidate struct {
 // desired are the endpoints that a Service should have, by their ports.
 func desired(st state, family discoveryv1.AddressType) map[string]*group {
 	out := map[string]*group{}
+	named := slices.ContainsFunc(st.service.Spec.Ports, func(p corev1.ServicePort) bool { return p.TargetPort.Type == intstr.String })
+	size := len(st.pods)
+	if named { // there may be many groups
+		size = 0
+	}
+	var ports []discoveryv1.EndpointPort
+	var key string
 	for _, pod := range st.pods {
 		if !backend.Listed(pod, true) {
 			continue
 		}
-		ports := portsOf(st.service, pod)
-		key := portsKey(ports)
+		if named || ports == nil { // numbers are the same for every pod
+			ports = portsOf(st.service, pod)
+			key = portsKey(ports)
+		}
 		g := out[key]
 		if g == nil {
-			g = &group{family: family, ports: ports, endpoints: map[string]candidate{}}
+			g = &group{family: family, ports: ports, endpoints: make(map[identity]*candidate, size), order: make([]identity, 0, size)}
 			out[key] = g
 		}
 		node := st.node(pod.Spec.NodeName)
@@ -45,8 +55,8 @@ func desired(st state, family discoveryv1.AddressType) map[string]*group {
 		}
 		ep := endpoint(st.service, pod, node, family)
 		if len(ep.Addresses) > 0 {
-			id := identity(&ep)
-			g.endpoints[id] = candidate{ep, pod}
+			id := identify(&ep)
+			g.endpoints[id] = &candidate{ep, pod}
 			g.order = append(g.order, id)
 		}
 	}
@@ -113,19 +123,27 @@ func number(n *int32) int32 {
 }
 
 // identity is what makes an endpoint the same as before.
-func identity(e *discoveryv1.Endpoint) string {
-	addresses := slices.Sorted(slices.Values(e.Addresses))
-	target := ""
-	if e.TargetRef != nil {
-		target = e.TargetRef.Namespace + "/" + e.TargetRef.Name
+type identity struct{ addresses, hostname, namespace, name string }
+
+func identify(e *discoveryv1.Endpoint) (id identity) {
+	if len(e.Addresses) == 1 {
+		id.addresses = e.Addresses[0]
+	} else {
+		id.addresses = strings.Join(slices.Sorted(slices.Values(e.Addresses)), ",")
 	}
-	return strings.Join(addresses, ",") + " " + text(e.Hostname) + " " + target
+	if e.Hostname != nil {
+		id.hostname = *e.Hostname
+	}
+	if e.TargetRef != nil {
+		id.namespace, id.name = e.TargetRef.Namespace, e.TargetRef.Name
+	}
+	return id
 }
 
 // same says that an endpoint needs no update. Hints are decided later.
 func same(a, b *discoveryv1.Endpoint) bool {
-	return text(a.NodeName) == text(b.NodeName) && text(a.Zone) == text(b.Zone) && said(a.Conditions.Ready) == said(b.Conditions.Ready) &&
-		said(a.Conditions.Serving) == said(b.Conditions.Serving) && said(a.Conditions.Terminating) == said(b.Conditions.Terminating) &&
+	return equal(a.NodeName, b.NodeName) && equal(a.Zone, b.Zone) && equal(a.Conditions.Ready, b.Conditions.Ready) &&
+		equal(a.Conditions.Serving, b.Conditions.Serving) && equal(a.Conditions.Terminating, b.Conditions.Terminating) &&
 		sameTarget(a.TargetRef, b.TargetRef)
 }
 
@@ -138,10 +156,10 @@ func sameTarget(a, b *corev1.ObjectReference) bool {
 	return x == y
 }
 
-// said tells true, false and not said apart.
-func said(b *bool) string {
-	if b == nil {
-		return ""
+// equal compares what may not be said.
+func equal[T comparable](a, b *T) bool {
+	if a == nil || b == nil {
+		return a == b
 	}
-	return fmt.Sprint(*b)
+	return *a == *b
 }

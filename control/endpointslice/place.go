@@ -59,7 +59,7 @@ func (p *placement) keep(s *corev1.Service, g *group, have []*discoveryv1.Endpoi
 		kept, differs := make([]discoveryv1.Endpoint, 0, len(slice.Endpoints)), false
 		for i := range slice.Endpoints {
 			was := &slice.Endpoints[i]
-			id := identity(was)
+			id := identify(was)
 			c, ok := g.endpoints[id]
 			if !ok {
 				differs = true
@@ -67,11 +67,11 @@ func (p *placement) keep(s *corev1.Service, g *group, have []*discoveryv1.Endpoi
 			}
 			delete(g.endpoints, id)
 			if same(was, &c.Endpoint) {
-				kept = append(kept, *was.DeepCopy())
+				kept = append(kept, *was)
 				continue
 			}
 			differs, kept = true, append(kept, c.Endpoint)
-			if said(was.Conditions.Serving) != said(c.Conditions.Serving) {
+			if !equal(was.Conditions.Serving, c.Conditions.Serving) {
 				changed = append(changed, c.pod)
 			}
 		}
@@ -80,7 +80,10 @@ func (p *placement) keep(s *corev1.Service, g *group, have []*discoveryv1.Endpoi
 			p.remove = append(p.remove, slice)
 		case differs || !maps.Equal(slice.Labels, want):
 			next := slice.DeepCopy()
-			next.Endpoints, next.Labels = kept, want
+			next.Endpoints, next.Labels = nil, maps.Clone(want)
+			for i := range kept { // what is kept is shared with the view
+				next.Endpoints = append(next.Endpoints, *kept[i].DeepCopy())
+			}
 			p.updated[next.Name] = next
 		default:
 			p.unchanged = append(p.unchanged, slice)

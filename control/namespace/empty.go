@@ -61,6 +61,12 @@ func (e *emptier) empty(ctx context.Context, c *control.Cluster, ns *corev1.Name
 	if len(remains) == 0 && len(failures) == 0 {
 		remains, failures = e.sweep(ctx, c, ns.Name, resources, true)
 	}
+	e.remember(ns.Name, func(s *seen) {
+		s.looked, s.left = time.Now(), 0
+		for _, l := range remains {
+			s.left += l.objects
+		}
+	})
 	again, err := e.tell(ctx, c, ns, remains, failures)
 	if err != nil {
 		return 0, ignoreGone(err)
@@ -162,7 +168,7 @@ func (e *emptier) tell(ctx context.Context, c *control.Cluster, ns *corev1.Names
 	if err != nil {
 		return 0, err
 	}
-	e.written(ns.Name, now)
+	e.remember(ns.Name, func(s *seen) { s.wrote = now })
 	*ns = *updated.(*corev1.Namespace)
 	return 0, nil
 }

@@ -21,10 +21,10 @@ import (
 // Controller returns the loop. resources are those that live in namespaces and can be deleted. Those that there are now are
 // followed; of those that come later a view is opened when a namespace is deleted, and asked again while they remain.
 func Controller(resources func() []schema.GroupResource, open func(context.Context, schema.GroupResource) (client.View, error)) control.Controller {
-	e := &emptier{resources: resources, open: open, wrote: map[string]time.Time{}}
+	e := &emptier{resources: resources, open: open, seen: map[string]seen{}}
 	ctl := control.Controller{
 		Name: "namespace-controller", For: gr.Namespaces, Reads: []schema.GroupResource{control.Any()}, Workers: 10,
-		When: func(_, now kind.Object) bool { return now != nil && now.GetDeletionTimestamp() != nil },
+		When: func(_, now kind.Object) bool { return now == nil || now.GetDeletionTimestamp() != nil },
 		Writes: []control.Write{
 			{On: gr.Namespaces, Do: "update/status update/finalize"}, {On: control.Any(), Do: "delete deletecollection"},
 		},
@@ -55,34 +55,60 @@ type emptier struct {
 	resources func() []schema.GroupResource
 	open      func(context.Context, schema.GroupResource) (client.View, error)
 
-	mu    sync.Mutex           // guards what follows
-	wrote map[string]time.Time // when the numbers of a namespace were last written
+	mu   sync.Mutex // guards seen
+	seen map[string]seen
 }
 
-// pace is how often the numbers in the conditions of a namespace are brought up to date while it empties.
-const pace = time.Second
+// seen is what is remembered of a namespace while it empties, only to do less.
+type seen struct {
+	wrote  time.Time // when its numbers were last written
+	looked time.Time
+	left   int // how many objects there were then
+}
+
+const (
+	// pace is how often the numbers in the conditions of a namespace are brought up to date while it empties.
+	pace = time.Second
+	// each object that is left makes the next look wait for so long: a look costs what is left, and each end of an object is
+	// a reason for one.
+	perObject = 20 * time.Microsecond
+)
 
 // early says how long to wait before the numbers of a namespace are written again.
 func (e *emptier) early(name string, now time.Time) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	since := now.Sub(e.wrote[name])
-	if since < 0 { // the clock was set back
-		return 0
-	}
-	return max(0, pace-since)
+	return remaining(e.seen[name].wrote, pace, now)
 }
 
-func (e *emptier) written(name string, now time.Time) {
+// busy says how long to wait before a namespace is looked at again.
+func (e *emptier) busy(name string, now time.Time) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.wrote[name] = now
+	s := e.seen[name]
+	return remaining(s.looked, min(time.Duration(s.left)*perObject, pace), now)
+}
+
+// remaining is what is left of a time that began. A clock that was set back ends it.
+func remaining(began time.Time, d time.Duration, now time.Time) time.Duration {
+	if began.After(now) {
+		return 0
+	}
+	return max(0, began.Add(d).Sub(now))
+}
+
+func (e *emptier) remember(name string, change func(*seen)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.seen[name]
+	change(&s)
+	e.seen[name] = s
 }
 
 func (e *emptier) forget(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.wrote, name)
+	delete(e.seen, name)
 }
 
 func (e *emptier) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
@@ -93,6 +119,9 @@ func (e *emptier) reconcile(ctx context.Context, c *control.Cluster, k control.K
 	}
 	if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return 0, nil
+	}
+	if wait := e.busy(k.Name, time.Now()); wait > 0 {
+		return wait, nil
 	}
 	return e.empty(ctx, c, ns.DeepCopy())
 }

@@ -70,3 +70,27 @@ func TestNumbersAreNoNews(t *testing.T) {
 		}
 	}
 }
+
+func TestBigNamespacesAreLookedAtLessOften(t *testing.T) {
+	e := &emptier{seen: map[string]seen{}}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if d := e.busy("new", now); d != 0 {
+		t.Errorf("a new one waits %v", d)
+	}
+	for left, want := range map[int]time.Duration{0: 0, 50: time.Millisecond, 10_000: 200 * time.Millisecond, 1_000_000: time.Second} {
+		e.remember("ns", func(s *seen) { s.looked, s.left = now, left })
+		if d := e.busy("ns", now); d != want {
+			t.Errorf("with %d left: %v, want %v", left, d, want)
+		}
+		if d := e.busy("ns", now.Add(want)); d != 0 {
+			t.Errorf("with %d left, after %v: %v", left, want, d)
+		}
+		if d := e.busy("ns", now.Add(-time.Hour)); d != 0 {
+			t.Errorf("with %d left, and the clock set back: %v", left, d)
+		}
+	}
+	e.forget("ns")
+	if d := e.busy("ns", now); d != 0 || len(e.seen) != 0 {
+		t.Errorf("forgotten, it waits %v", d)
+	}
+}

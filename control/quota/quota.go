@@ -56,7 +56,7 @@ func dirty(old, now kind.Object) bool {
 	if !is || !had {
 		return is
 	}
-	return q.Status.Used == nil || !usage.Equal(q.Status.Hard, q.Spec.Hard) || !equality.Semantic.DeepEqual(was.Spec, q.Spec)
+	return len(q.Status.Used) < len(was.Status.Used) || !usage.Equal(q.Status.Hard, q.Spec.Hard) || !equality.Semantic.DeepEqual(was.Spec, q.Spec)
 }
 
 // frees says that a change may make an object count for less.

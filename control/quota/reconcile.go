@@ -63,7 +63,7 @@ func decide(q *corev1.ResourceQuota, used corev1.ResourceList) *corev1.ResourceQ
 		}
 	}
 	used = usage.Mask(used, bounded)
-	if q.Status.Used != nil && q.Status.Hard != nil && usage.Equal(q.Status.Hard, q.Spec.Hard) && usage.Equal(q.Status.Used, used) {
+	if usage.Equal(q.Status.Hard, q.Spec.Hard) && usage.Equal(q.Status.Used, used) {
 		return nil
 	}
 	next := q.DeepCopy()

@@ -1,0 +1,135 @@
+// Package certificate approves, signs and clears away CertificateSigningRequests. It approves what kubelets ask for
+// themselves with, if they may; it signs what anybody has approved for the signers that the cluster itself runs; and it
+// deletes requests when nobody needs them any more.
+//
+// One look at a request does one step of it; the change that the step makes leads to the next look.
+package certificate
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/control"
+	"proa.dev/kinds/gr"
+)
+
+// Config says how requests are signed.
+type Config struct {
+	// CA returns the authority as it is now.
+	CA func() (*x509.Certificate, crypto.Signer)
+	// Life is how long certificates are good if the request does not ask for less; 0 is a year.
+	Life time.Duration
+}
+
+// Controller returns the loop.
+func Controller(config Config) control.Controller {
+	if config.Life == 0 {
+		config.Life = 365 * 24 * time.Hour
+	}
+	return control.Controller{
+		Name: "certificate-controller", For: gr.CertificateSigningRequests, Workers: 5,
+		Writes: []control.Write{
+			{On: gr.CertificateSigningRequests, Do: "update/approval update/status delete"},
+			{On: signers(), Do: "approve sign"},
+			{On: reviews(), Do: "create"},
+		},
+		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+			request, found := control.Get[*certificatesv1.CertificateSigningRequest](c, gr.CertificateSigningRequests, "", k.Name)
+			if !found {
+				return 0, nil
+			}
+			return config.step(ctx, c, request)
+		},
+	}
+}
+
+// signers is no resource: admission asks under this name who may approve and sign.
+func signers() schema.GroupResource {
+	return schema.GroupResource{Group: certificatesv1.GroupName, Resource: "signers"}
+}
+
+func reviews() schema.GroupResource {
+	return schema.GroupResource{Group: authorizationv1.GroupName, Resource: "subjectaccessreviews"}
+}
+
+func (config *Config) step(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest) (time.Duration, error) {
+	now := time.Now()
+	p := decide(request, now)
+	next := request.DeepCopy()
+	var err error
+	switch {
+	case p.remove:
+		err = c.Delete(ctx, gr.CertificateSigningRequests, "", request.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: new(request.UID), ResourceVersion: new(request.ResourceVersion)},
+		})
+	case p.invalid != "":
+		next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure", Message: p.invalid, LastUpdateTime: metav1.NewTime(now),
+		})
+		_, err = c.Update(ctx, gr.CertificateSigningRequests, next, "status")
+	case p.sign != nil:
+		ca, key := config.CA()
+		if next.Status.Certificate, err = sign(p.sign, request.Spec.Usages, life(config.Life, request.Spec.ExpirationSeconds), issuer{ca, key, now}); err == nil {
+			_, err = c.Update(ctx, gr.CertificateSigningRequests, next, "status")
+		}
+	case len(p.ask) > 0:
+		return approve(ctx, c, next, p, now)
+	}
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	return p.again, err
+}
+
+// approve asks whether the requestor may have what it wants, and says so in the request.
+func approve(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, p plan, now time.Time) (time.Duration, error) {
+	for _, a := range p.ask {
+		// A review is answered and not stored, so it is an act, and not a creation after which a view would have to catch up.
+		o, err := c.Act(ctx, reviews(), "", "", "", review(request, a.permission))
+		if err != nil {
+			return 0, err
+		}
+		if answer, ok := o.(*authorizationv1.SubjectAccessReview); !ok || !answer.Status.Allowed {
+			continue
+		}
+		request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: a.message,
+		})
+		if _, err = c.Update(ctx, gr.CertificateSigningRequests, request, "approval"); apierrors.IsNotFound(err) {
+			return 0, nil
+		}
+		return p.again, err
+	}
+	// The permission may come later than the request.
+	again := patience(request, now)
+	if p.again > 0 {
+		again = min(again, p.again)
+	}
+	return again, nil
+}
+
+// review asks about a permission of whoever made the request.
+func review(request *certificatesv1.CertificateSigningRequest, permission string) *authorizationv1.SubjectAccessReview {
+	extra := map[string]authorizationv1.ExtraValue{}
+	for k, v := range request.Spec.Extra {
+		extra[k] = authorizationv1.ExtraValue(v)
+	}
+	return &authorizationv1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: request.Spec.Username, UID: request.Spec.UID, Groups: request.Spec.Groups, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: certificatesv1.GroupName, Version: "*", Resource: "certificatesigningrequests", Subresource: permission, Verb: "create",
+			},
+		},
+	}
+}

@@ -1,0 +1,159 @@
+package certificate
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"maps"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// given is a case of testdata/decide.txt. Durations are ages, but that of issued, which is the rest of the certificate's life.
+type given struct {
+	Name, Signer, User, Age, Issued, CN string
+	O, DNS, Mail, IP, URI               []string
+	Usages                              []certificatesv1.KeyUsage
+	Conditions                          map[certificatesv1.RequestConditionType]string
+	Garbage                             bool
+	Want                                string
+}
+
+func TestDecide(t *testing.T) {
+	text, err := os.ReadFile("testdata/decide.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	by := authority(t, now.Add(24*time.Hour))
+	by.now = now
+	for doc := range strings.SplitSeq(string(text), "\n---\n") {
+		g := given{CN: "system:node:a", O: []string{"system:nodes"}, Age: "0s", Usages: []certificatesv1.KeyUsage{"client auth", "digital signature"}}
+		if err := yaml.UnmarshalStrict([]byte(doc), &g); err != nil {
+			t.Fatalf("%v in:\n%s", err, doc)
+		}
+		t.Run(g.Name, func(t *testing.T) {
+			if got := decide(g.request(t, by), now).String(); got != g.Want {
+				t.Errorf("got  %s\nwant %s", got, g.Want)
+			}
+		})
+	}
+}
+
+func (p plan) String() string {
+	var words []string
+	switch {
+	case p.remove:
+		return "remove"
+	case p.invalid != "":
+		words = append(words, "invalid", p.invalid)
+	case p.sign != nil:
+		words = append(words, "sign")
+	case len(p.ask) > 0:
+		words = append(words, "ask")
+		for _, a := range p.ask {
+			words = append(words, a.permission)
+		}
+	default:
+		words = append(words, "nothing")
+	}
+	return strings.Join(words, " ") + "; again " + p.again.String()
+}
+
+func (g *given) request(t *testing.T, by issuer) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	ago := func(s string) metav1.Time { return metav1.NewTime(by.now.Add(-span(t, s))) }
+	r := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: ago(g.Age)},
+		Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: g.Signer, Username: g.User, Usages: g.Usages},
+	}
+	for _, c := range slices.Sorted(maps.Keys(g.Conditions)) {
+		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: c, Status: corev1.ConditionTrue, LastUpdateTime: ago(g.Conditions[c])})
+	}
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: g.CN, Organization: g.O}, DNSNames: g.DNS, EmailAddresses: g.Mail}
+	for _, ip := range g.IP {
+		template.IPAddresses = append(template.IPAddresses, net.ParseIP(ip))
+	}
+	for _, u := range g.URI {
+		uri, err := url.Parse(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.URIs = append(template.URIs, uri)
+	}
+	r.Spec.Request = requestPEM(t, template)
+	if g.Garbage {
+		r.Spec.Request = []byte("garbage")
+	}
+	if g.Issued != "" {
+		parsed, err := parse(r.Spec.Request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		by.cert = &x509.Certificate{NotAfter: by.now.Add(span(t, g.Issued)), Subject: by.cert.Subject}
+		at := by
+		at.now = by.now.Add(-time.Hour)
+		if r.Status.Certificate, err = sign(parsed, g.Usages, 10*time.Hour, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func span(t *testing.T, s string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func requestPEM(t *testing.T, template *x509.CertificateRequest) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+// authority is one that lasts until a time.
+func authority(t *testing.T, until time.Time) issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: until,
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issuer{cert: cert, key: key}
+}

@@ -1,0 +1,103 @@
+package volume
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// boundVolume is a volume that points at a claim. changed is false when it did so before.
+func boundVolume(v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) (next *corev1.PersistentVolume, changed bool) {
+	next = v.DeepCopy()
+	ref := v.Spec.ClaimRef
+	if ref == nil || ref.Name != claim.Name || ref.Namespace != claim.Namespace || ref.UID != claim.UID {
+		next.Spec.ClaimRef, changed = &corev1.ObjectReference{
+			APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name,
+			UID: claim.UID, ResourceVersion: claim.ResourceVersion,
+		}, true
+	}
+	if !reserved(v, claim) && !metav1.HasAnnotation(v.ObjectMeta, boundByUs) {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, boundByUs, "yes")
+		changed = true
+	}
+	return next, changed
+}
+
+// unboundVolume is a volume that points at no claim, or, if a person had reserved it for one, at whatever claim will have
+// that name.
+func unboundVolume(v *corev1.PersistentVolume) *corev1.PersistentVolume {
+	next := v.DeepCopy()
+	if !metav1.HasAnnotation(v.ObjectMeta, boundByUs) {
+		next.Spec.ClaimRef.UID = ""
+		return next
+	}
+	next.Spec.ClaimRef = nil
+	if delete(next.Annotations, boundByUs); len(next.Annotations) == 0 {
+		next.Annotations = nil
+	}
+	return next
+}
+
+// boundClaim is a claim that points at a volume, and says that all is done.
+func boundClaim(claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) (next *corev1.PersistentVolumeClaim, changed bool) {
+	next = claim.DeepCopy()
+	if claim.Spec.VolumeName != v.Name {
+		next.Spec.VolumeName, changed = v.Name, true
+		if !metav1.HasAnnotation(next.ObjectMeta, boundByUs) {
+			metav1.SetMetaDataAnnotation(&next.ObjectMeta, boundByUs, "yes")
+		}
+	}
+	if !metav1.HasAnnotation(next.ObjectMeta, bindCompleted) {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, bindCompleted, "yes")
+		changed = true
+	}
+	return next, changed
+}
+
+// boundStatus is the status of a claim that has a volume. What is larger or smaller than the volume's capacity in a claim that
+// was bound before is left alone: a file system may be resized later than its volume.
+func boundStatus(claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) (corev1.PersistentVolumeClaimStatus, error) {
+	now := *claim.Status.DeepCopy()
+	if !slices.Equal(now.AccessModes, v.Spec.AccessModes) {
+		now.AccessModes = slices.Clone(v.Spec.AccessModes)
+	}
+	if now.Phase == corev1.ClaimBound {
+		return now, nil
+	}
+	size, ok := v.Spec.Capacity[corev1.ResourceStorage]
+	if !ok {
+		return now, fmt.Errorf("PersistentVolume %q is without a storage capacity", v.Name)
+	}
+	if text, resized := v.Annotations[preResize]; resized {
+		before, err := resource.ParseQuantity(text)
+		if err != nil {
+			before = size
+		}
+		if now.Capacity == nil {
+			now.Capacity = corev1.ResourceList{}
+		}
+		now.Capacity[corev1.ResourceStorage] = before
+	} else if have, ok := now.Capacity[corev1.ResourceStorage]; !ok || have.Cmp(size) != 0 {
+		now.Capacity = v.Spec.Capacity.DeepCopy()
+	}
+	if now.Phase == corev1.ClaimPending {
+		now.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
+	}
+	now.Phase = corev1.ClaimBound
+	return now, nil
+}
+
+// unboundStatus is the status of a claim without a volume.
+func unboundStatus(claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase) corev1.PersistentVolumeClaimStatus {
+	now := *claim.Status.DeepCopy()
+	now.Phase, now.AccessModes, now.Capacity, now.CurrentVolumeAttributesClassName = phase, nil, nil, nil
+	return now
+}
+
+func sameStatus(a, b corev1.PersistentVolumeClaimStatus) bool {
+	return apiequality.Semantic.DeepEqual(a, b)
+}

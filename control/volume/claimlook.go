@@ -1,0 +1,201 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/control"
+	"proa.dev/kinds/gr"
+)
+
+// lookClaim brings a claim closer to its volume.
+func (b *binder) lookClaim(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+	claim, found := control.Get[*corev1.PersistentVolumeClaim](c, gr.PersistentVolumeClaims, k.Namespace, k.Name)
+	if !found {
+		b.news.forget(k)
+		return 0, nil
+	}
+	if annotations := migrate(claim.Annotations, provisioner, provisionerBeta); annotations != nil {
+		next := claim.DeepCopy()
+		next.Annotations = annotations
+		_, err := c.Update(ctx, gr.PersistentVolumeClaims, next, "")
+		return 0, err
+	}
+	s, done, err := b.look(ctx, c, claim)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	p := decideClaim(claim, s)
+	again := b.news.filter(k, claim.UID, &p, time.Now())
+	return again, applyClaim(ctx, c, claim, p)
+}
+
+// look gathers what a claim's fate depends on. done gives back the volume that was put aside for it.
+func (b *binder) look(ctx context.Context, c *control.Cluster, claim *corev1.PersistentVolumeClaim) (s surroundings, done func(), err error) {
+	done = func() {}
+	if name := claim.Spec.VolumeName; name != "" {
+		v, found := control.Get[*corev1.PersistentVolume](c, gr.PersistentVolumes, "", name)
+		if !found && claim.Status.Phase != corev1.ClaimLost { // before saying that it is lost, ask
+			v, found, err = live[*corev1.PersistentVolume](ctx, c, gr.PersistentVolumes, "", name)
+		}
+		if found {
+			s.named = v
+		}
+		return s, done, err
+	}
+	if metav1.HasAnnotation(claim.ObjectMeta, bindCompleted) {
+		return s, done, nil
+	}
+	if name := claimClass(claim); name != "" {
+		class, found := control.Get[*storagev1.StorageClass](c, gr.StorageClasses, "", name)
+		if !found { // it may be newer than the view, and say that the claim must wait
+			if class, found, err = live[*storagev1.StorageClass](ctx, c, gr.StorageClasses, "", name); err != nil {
+				return s, done, err
+			}
+		}
+		if found {
+			s.class = class
+		}
+	}
+	if !asksForClass(claim) {
+		s.fallback = pickDefault(slices.Collect(control.List[*storagev1.StorageClass](c, gr.StorageClasses, "")))
+	}
+	for p := range control.By[*corev1.Pod](c, gr.Pods, byClaim(), claim.Namespace+"/"+claim.Name) {
+		if p.Spec.NodeName == "" && !ended(p) {
+			s.waiting = append(s.waiting, p.Name)
+		}
+	}
+	s.match, done, err = b.choose(c, claim, waits(s.class))
+	return s, done, err
+}
+
+// choose finds a volume, and puts it aside so that no other worker chooses it meanwhile. That only spares a conflict: what
+// decides is the resourceVersion of the volume.
+func (b *binder) choose(c *control.Cluster, claim *corev1.PersistentVolumeClaim, delayed bool) (*corev1.PersistentVolume, func(), error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var candidates []*corev1.PersistentVolume
+	for v := range control.By[*corev1.PersistentVolume](c, gr.PersistentVolumes, byClaimRef(), claim.Namespace+"/"+claim.Name) {
+		candidates = append(candidates, v)
+	}
+	if !delayed {
+		for v := range control.By[*corev1.PersistentVolume](c, gr.PersistentVolumes, freeByClass(), claimClass(claim)) {
+			if !b.aside[v.Name] {
+				candidates = append(candidates, v)
+			}
+		}
+	}
+	v, err := best(claim, candidates, delayed)
+	if v == nil || err != nil || v.Spec.ClaimRef != nil {
+		return v, func() {}, err
+	}
+	b.aside[v.Name] = true
+	return v, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.aside, v.Name)
+	}, nil
+}
+
+// applyClaim does what was decided.
+func applyClaim(ctx context.Context, c *control.Cluster, claim *corev1.PersistentVolumeClaim, p claimPlan) error {
+	tell := func(list []event) {
+		for _, e := range list {
+			c.Event(claim, e.kind, e.reason, "%s", e.text)
+		}
+	}
+	var err error
+	switch {
+	case p.bind != nil:
+		err = bind(ctx, c, claim, p.bind)
+	case p.class != "":
+		next := claim.DeepCopy()
+		next.Spec.StorageClassName = new(p.class)
+		_, err = c.Update(ctx, gr.PersistentVolumeClaims, next, "")
+	case p.provisioner != "":
+		if err = ask(ctx, c, claim, p.provisioner); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			c.Event(claim, corev1.EventTypeWarning, "ProvisioningFailed", "Error saving claim: %v", err)
+		}
+	case p.phase != "":
+		changes := claim.Status.Phase != p.phase
+		if err = putStatus(ctx, c, claim, unboundStatus(claim, p.phase)); err == nil && changes {
+			tell(p.quietly)
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	tell(p.events)
+	return p.err
+}
+
+// bind makes a volume and a claim point at each other. The volume comes first: it is what two claims could want, and whoever
+// finds it pointing at a claim carries on from there. Nothing is done twice, so a look after a crash does the rest.
+func bind(ctx context.Context, c *control.Cluster, claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
+	if next, changed := boundVolume(v, claim); changed {
+		// A volume that points at a claim which is gone would be reclaimed, so be sure that the claim is still there.
+		now, found, err := live[*corev1.PersistentVolumeClaim](ctx, c, gr.PersistentVolumeClaims, claim.Namespace, claim.Name)
+		if err != nil || !found || now.UID != claim.UID {
+			return err
+		}
+		o, err := c.Update(ctx, gr.PersistentVolumes, next, "")
+		if err != nil {
+			return err
+		}
+		v = o.(*corev1.PersistentVolume)
+	}
+	v, err := putPhase(ctx, c, v, corev1.VolumeBound, "")
+	if err != nil {
+		return err
+	}
+	if next, changed := boundClaim(claim, v); changed {
+		o, err := c.Update(ctx, gr.PersistentVolumeClaims, next, "")
+		if err != nil {
+			return err
+		}
+		claim = o.(*corev1.PersistentVolumeClaim)
+	}
+	status, err := boundStatus(claim, v)
+	if err != nil {
+		return err
+	}
+	return putStatus(ctx, c, claim, status)
+}
+
+// ask names the one who shall make a volume.
+func ask(ctx context.Context, c *control.Cluster, claim *corev1.PersistentVolumeClaim, name string) error {
+	if claim.Annotations[provisioner] == name {
+		return nil
+	}
+	next := claim.DeepCopy()
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, provisionerBeta, name)
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, provisioner, name)
+	if annotations := migrate(next.Annotations, provisioner, provisionerBeta); annotations != nil {
+		next.Annotations = annotations
+	}
+	_, err := c.Update(ctx, gr.PersistentVolumeClaims, next, "")
+	return err
+}
+
+func putStatus(ctx context.Context, c *control.Cluster, claim *corev1.PersistentVolumeClaim, status corev1.PersistentVolumeClaimStatus) error {
+	if sameStatus(claim.Status, status) {
+		return nil
+	}
+	next := claim.DeepCopy()
+	next.Status = status
+	if _, err := c.Update(ctx, gr.PersistentVolumeClaims, next, "status"); err != nil {
+		return fmt.Errorf("set the status of claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/control"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+)
+
+// lookVolume keeps the phase of a volume, and reclaims what is no longer used.
+func (b *binder) lookVolume(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+	v, found := control.Get[*corev1.PersistentVolume](c, gr.PersistentVolumes, "", k.Name)
+	if !found {
+		return 0, nil
+	}
+	if annotations, finalizers := migrate(v.Annotations, provisionedBy), wantFinalizers(v); annotations != nil || v.DeletionTimestamp == nil && !slices.Equal(finalizers, v.Finalizers) {
+		next := v.DeepCopy()
+		if annotations != nil {
+			next.Annotations = annotations
+		}
+		if v.DeletionTimestamp == nil { // nothing can be added to what goes
+			next.Finalizers = finalizers
+		}
+		_, err := c.Update(ctx, gr.PersistentVolumes, next, "")
+		return 0, gone(err)
+	}
+	claim, err := claimOf(ctx, c, v)
+	if err != nil {
+		return 0, err
+	}
+	p := decideVolume(v, claim)
+	for _, e := range p.toVolume {
+		c.Event(v, e.kind, e.reason, "%s", e.text)
+	}
+	for _, e := range p.toClaim {
+		c.Event(claim, e.kind, e.reason, "%s", e.text)
+	}
+	if p.unbind {
+		return 0, gone(unbind(ctx, c, v))
+	}
+	if p.phase != "" {
+		if v, err = putPhase(ctx, c, v, p.phase, ""); err != nil {
+			return 0, gone(err)
+		}
+	}
+	if p.reclaim {
+		return 0, gone(b.reclaim(ctx, c, v))
+	}
+	return 0, tidy(ctx, c, v)
+}
+
+// claimOf is the claim that a volume points at. That there is none is believed only of the store itself, not of the view.
+func claimOf(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume) (*corev1.PersistentVolumeClaim, error) {
+	ref := v.Spec.ClaimRef
+	if ref == nil || ref.UID == "" {
+		return nil, nil
+	}
+	claim, found := control.Get[*corev1.PersistentVolumeClaim](c, gr.PersistentVolumeClaims, ref.Namespace, ref.Name)
+	if found && claim.UID == ref.UID {
+		return claim, nil
+	}
+	if known := v.Status.Phase == corev1.VolumeReleased || v.Status.Phase == corev1.VolumeFailed; known && !found {
+		return nil, nil
+	}
+	claim, found, err := live[*corev1.PersistentVolumeClaim](ctx, c, gr.PersistentVolumeClaims, ref.Namespace, ref.Name)
+	if err != nil || !found || claim.UID != ref.UID {
+		return nil, err
+	}
+	return claim, nil
+}
+
+// reclaim does what the policy of a released volume says.
+func (b *binder) reclaim(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume) error {
+	if v.Annotations[migratedTo] != "" {
+		return nil // its driver's provisioner does
+	}
+	switch v.Spec.PersistentVolumeReclaimPolicy {
+	case corev1.PersistentVolumeReclaimRetain:
+		return nil
+	case corev1.PersistentVolumeReclaimDelete:
+		how, err := decideDeletion(v)
+		switch {
+		case err != nil:
+			return fail(ctx, c, v, "VolumeFailedDelete", err.Error())
+		case how == byPath:
+			return b.destroy(ctx, c, v)
+		}
+		return nil
+	case corev1.PersistentVolumeReclaimRecycle:
+		return b.recycle(ctx, c, v)
+	}
+	return fail(ctx, c, v, "VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy")
+}
+
+// destroy removes the folder of a volume, and then the volume. What cannot be undone is decided on what is stored, not on
+// what the views show.
+func (b *binder) destroy(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume) error {
+	v, sure, err := certain(ctx, c, v)
+	if err != nil || !sure {
+		return err
+	}
+	if err := b.Remove(v.Spec.HostPath.Path); err != nil {
+		return errors.Join(err, fail(ctx, c, v, "VolumeFailedDelete", err.Error())) // it is tried again
+	}
+	if slices.Contains(v.Finalizers, ownFinalizer) && v.DeletionTimestamp != nil {
+		next := v.DeepCopy()
+		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == ownFinalizer })
+		_, err := c.Update(ctx, gr.PersistentVolumes, next, "")
+		return err
+	}
+	if v.DeletionTimestamp != nil {
+		return nil
+	}
+	return c.Delete(ctx, gr.PersistentVolumes, "", v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
+}
+
+// certain reads a volume and its claim as they are stored, and says whether it is still to be reclaimed.
+func certain(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume) (*corev1.PersistentVolume, bool, error) {
+	now, found, err := live[*corev1.PersistentVolume](ctx, c, gr.PersistentVolumes, "", v.Name)
+	if err != nil || !found || now.UID != v.UID || now.Spec.ClaimRef == nil {
+		return nil, false, err
+	}
+	claim, found, err := live[*corev1.PersistentVolumeClaim](ctx, c, gr.PersistentVolumeClaims, now.Spec.ClaimRef.Namespace, now.Spec.ClaimRef.Name)
+	if err != nil {
+		return nil, false, err
+	}
+	if !found {
+		claim = nil
+	}
+	return now, released(now, claim), nil
+}
+
+// fail marks a volume that could not be reclaimed.
+func fail(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume, reason, message string) error {
+	if v.Status.Phase == corev1.VolumeFailed {
+		return nil
+	}
+	_, err := putPhase(ctx, c, v, corev1.VolumeFailed, message)
+	if err == nil {
+		c.Event(v, corev1.EventTypeWarning, reason, "%s", message)
+	}
+	return err
+}
+
+// unbind takes a volume from a claim.
+func unbind(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume) error {
+	o, err := c.Update(ctx, gr.PersistentVolumes, unboundVolume(v), "")
+	if err != nil {
+		return err
+	}
+	_, err = putPhase(ctx, c, o.(*corev1.PersistentVolume), corev1.VolumeAvailable, "")
+	return err
+}
+
+// putPhase stores the phase of a volume, if it is another.
+func putPhase(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase, message string) (*corev1.PersistentVolume, error) {
+	if v.Status.Phase == phase {
+		return v, nil
+	}
+	next := v.DeepCopy()
+	next.Status.Phase, next.Status.Message = phase, message
+	o, err := c.Update(ctx, gr.PersistentVolumes, next, "status")
+	if err != nil {
+		return nil, err
+	}
+	return o.(*corev1.PersistentVolume), nil
+}
+
+// live reads an object as it is stored.
+func live[T kind.Object](ctx context.Context, c *control.Cluster, on schema.GroupResource, namespace, name string) (T, bool, error) {
+	var none T
+	o, err := c.Get(ctx, on, namespace, name, "")
+	switch t, ok := o.(T); {
+	case apierrors.IsNotFound(err):
+		return none, false, nil
+	case err != nil:
+		return none, false, err
+	default:
+		return t, ok, nil
+	}
+}
+
+func gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

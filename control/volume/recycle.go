@@ -1,0 +1,147 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/control"
+	"proa.dev/kinds/gr"
+)
+
+const (
+	// recyclerPrefix is how the names of Pods begin that empty volumes.
+	recyclerPrefix = "recycler-for-"
+	// emptiedOf is the annotation with the UID of the claim whose data such a Pod removes. A Pod that was left over from
+	// an earlier claim has another.
+	emptiedOf = "proa.dev/emptied-of"
+)
+
+// recycle empties a volume with a Pod, so that another claim may have it. The policy is deprecated, and only volumes of
+// hostPath and NFS have it.
+func (b *binder) recycle(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume) error {
+	want := recycler(v)
+	if want == nil {
+		return fail(ctx, c, v, "VolumeFailedRecycle", "No recycler plugin found for the volume!")
+	}
+	ref := v.Spec.ClaimRef
+	if _, found := control.Get[*corev1.PersistentVolumeClaim](c, gr.PersistentVolumeClaims, ref.Namespace, ref.Name); !found {
+		if users := usersOf(c, ref.Namespace+"/"+ref.Name); len(users) > 0 {
+			c.Event(v, corev1.EventTypeNormal, "VolumeFailedRecycle", "Volume is used by pods: %s", strings.Join(users, ","))
+			return nil
+		}
+	}
+	v, sure, err := certain(ctx, c, v)
+	if err != nil || !sure {
+		return err
+	}
+	pod, found := control.Get[*corev1.Pod](c, gr.Pods, want.Namespace, want.Name)
+	switch {
+	case !found:
+		if _, err := c.Create(ctx, gr.Pods, want); !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		return errors.New("old recycler pod found, will retry later")
+	case pod.DeletionTimestamp != nil:
+		return nil // another one may begin when it is gone
+	case !empties(pod, want):
+		return remove(ctx, c, pod)
+	case pod.Status.Phase == corev1.PodSucceeded:
+		if err := unbind(ctx, c, v); err != nil {
+			return err
+		}
+		c.Event(v, corev1.EventTypeNormal, "VolumeRecycled", "Volume recycled")
+		return remove(ctx, c, pod)
+	case pod.Status.Phase == corev1.PodFailed:
+		message := pod.Status.Message
+		if message == "" {
+			message = "pod failed, pod.Status.Message unknown"
+		}
+		if err := fail(ctx, c, v, "VolumeFailedRecycle", "Recycle failed: failed to recycle volume: "+message); err != nil {
+			return err
+		}
+		return remove(ctx, c, pod)
+	}
+	return nil
+}
+
+// tidy removes the Pod that has emptied a volume which is in use, or free, again.
+func tidy(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume) error {
+	pod, found := control.Get[*corev1.Pod](c, gr.Pods, metav1.NamespaceDefault, recyclerPrefix+v.Name)
+	if !found || pod.DeletionTimestamp != nil || !ownedBy(pod, v.UID) {
+		return nil
+	}
+	return remove(ctx, c, pod)
+}
+
+func ownedBy(pod *corev1.Pod, uid types.UID) bool {
+	return slices.ContainsFunc(pod.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == uid })
+}
+
+func remove(ctx context.Context, c *control.Cluster, pod *corev1.Pod) error {
+	return gone(c.Delete(ctx, gr.Pods, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
+}
+
+// empties says that a Pod is one that really empties the volume, and not one that only has its name.
+func empties(pod, want *corev1.Pod) bool {
+	if len(pod.Spec.Containers) != 1 || len(pod.Spec.Volumes) == 0 || !ownedBy(pod, want.OwnerReferences[0].UID) || pod.Annotations[emptiedOf] != want.Annotations[emptiedOf] {
+		return false
+	}
+	has, wants := pod.Spec.Containers[0], want.Spec.Containers[0]
+	source := pod.Spec.Volumes[0].VolumeSource.DeepCopy()
+	if source.HostPath != nil {
+		source.HostPath.Type = nil // filled in by the server
+	}
+	return has.Image == wants.Image && slices.Equal(has.Command, wants.Command) && slices.Equal(has.Args, wants.Args) &&
+		apiequality.Semantic.DeepEqual(*source, want.Spec.Volumes[0].VolumeSource)
+}
+
+// recycler is the Pod that empties a volume; nil when the volume is of a kind that cannot be.
+func recycler(v *corev1.PersistentVolume) *corev1.Pod {
+	var source corev1.VolumeSource
+	var least int64
+	switch s := v.Spec; {
+	case s.HostPath != nil:
+		source.HostPath, least = &corev1.HostPathVolumeSource{Path: s.HostPath.Path}, 60
+	case s.NFS != nil:
+		source.NFS, least = &corev1.NFSVolumeSource{Server: s.NFS.Server, Path: s.NFS.Path, ReadOnly: s.NFS.ReadOnly}, 300
+	default:
+		return nil
+	}
+	size := v.Spec.Capacity[corev1.ResourceStorage]
+	limit := max(size.Value()>>30*30, least)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault, Name: recyclerPrefix + v.Name,
+			Annotations:     map[string]string{emptiedOf: string(v.Spec.ClaimRef.UID)},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "PersistentVolume", Name: v.Name, UID: v.UID}},
+		},
+		Spec: corev1.PodSpec{
+			ActiveDeadlineSeconds: &limit, RestartPolicy: corev1.RestartPolicyNever,
+			Volumes: []corev1.Volume{{Name: "vol", VolumeSource: source}},
+			Containers: []corev1.Container{{
+				Name: "pv-recycler", Image: "registry.k8s.io/build-image/debian-base:bookworm-v1.0.6", Command: []string{"/bin/sh"},
+				Args:         []string{"-c", `test -e /scrub && find /scrub -mindepth 1 -delete && test -z "$(ls -A /scrub)" || exit 1`},
+				VolumeMounts: []corev1.VolumeMount{{Name: "vol", MountPath: "/scrub"}},
+			}},
+		},
+	}
+}
+
+// usersOf are the Pods that use a claim and have not ended.
+func usersOf(c *control.Cluster, claim string) (names []string) {
+	for p := range control.By[*corev1.Pod](c, gr.Pods, byClaim(), claim) {
+		if !ended(p) {
+			names = append(names, fmt.Sprintf("%s/%s", p.Namespace, p.Name))
+		}
+	}
+	return names
+}

@@ -1,0 +1,181 @@
+// Package device finds devices for resource claims. It is pure: slices, classes and what is taken in, allocations out. It
+// knows devices that belong to one claim at a time, also such that are parts of others and draw on shared counters. It leaves
+// devices alone that several claims share, and those that have to be prepared before a pod may be bound.
+package device
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// ID is a device by its driver, its pool and its name.
+type ID struct{ Driver, Pool, Device string }
+
+// Selector evaluates the expression of a selector for a device.
+type Selector func(expression, driver string, device *resourcev1.Device) (bool, error)
+
+// Input is what an allocation starts from.
+type Input struct {
+	Slices []*resourcev1.ResourceSlice
+	Class  func(name string) *resourcev1.DeviceClass
+	// Taken are the devices that belong to other claims.
+	Taken map[ID]bool
+	// Select evaluates selectors. Without it nothing that has one can be allocated.
+	Select Selector
+}
+
+// Errors of an allocation. With ErrUnavailable the answer may be another on another node, or later.
+var (
+	ErrUnavailable = errors.New("not available")
+	ErrNoSelector  = errors.New("cannot allocate: no evaluator for CEL selectors")
+	errTooLong     = errors.New("timed out trying to allocate devices")
+)
+
+// mostSteps bounds the search, which can be as long as there are ways to combine devices.
+const mostSteps = 200_000
+
+// Allocator allocates devices on any node.
+type Allocator struct {
+	in    Input
+	pools []*pool
+}
+
+// pool are the slices of one pool that are of its newest generation.
+type pool struct {
+	driver, name string
+	generation   int64
+	slices       []*resourcev1.ResourceSlice
+	incomplete   bool // some are still to come
+	invalid      bool // two devices have the same name
+}
+
+// New sorts the slices into pools.
+func New(in Input) *Allocator {
+	a := &Allocator{in: in}
+	byName := map[[2]string]*pool{}
+	for _, s := range in.Slices {
+		key := [2]string{s.Spec.Driver, s.Spec.Pool.Name}
+		p := byName[key]
+		switch {
+		case p == nil:
+			p = &pool{driver: key[0], name: key[1], generation: s.Spec.Pool.Generation}
+			byName[key] = p
+			a.pools = append(a.pools, p)
+		case s.Spec.Pool.Generation < p.generation:
+			continue
+		case s.Spec.Pool.Generation > p.generation:
+			p.generation, p.slices = s.Spec.Pool.Generation, nil
+		}
+		p.slices = append(p.slices, s)
+	}
+	for _, p := range a.pools {
+		names := map[string]bool{}
+		for _, s := range p.slices {
+			p.incomplete = p.incomplete || int64(len(p.slices)) != s.Spec.Pool.ResourceSliceCount
+			for i := range s.Spec.Devices {
+				p.invalid = p.invalid || names[s.Spec.Devices[i].Name]
+				names[s.Spec.Devices[i].Name] = true
+			}
+		}
+	}
+	return a
+}
+
+// candidate is a device that can be reached from a node.
+type candidate struct {
+	ID
+	*resourcev1.Device
+	pool     *pool
+	local    *string // the node it is local to
+	selector *corev1.NodeSelector
+}
+
+// reachable are the devices that can be reached from a node.
+func (a *Allocator) reachable(node *corev1.Node) ([]*candidate, error) {
+	var out []*candidate
+	for _, p := range a.pools {
+		for _, s := range p.slices {
+			each := s.Spec.PerDeviceNodeSelection != nil && *s.Spec.PerDeviceNodeSelection
+			if !each {
+				ok, err := isFor(node, s.Spec.NodeName, s.Spec.NodeSelector, s.Spec.AllNodes)
+				if err != nil {
+					return nil, fmt.Errorf("node selector in resource slice %s: %w", s.Name, err)
+				}
+				if !ok {
+					continue
+				}
+			}
+			for i := range s.Spec.Devices {
+				d := &s.Spec.Devices[i]
+				c := &candidate{ID: ID{p.driver, p.name, d.Name}, Device: d, pool: p, local: s.Spec.NodeName, selector: s.Spec.NodeSelector}
+				if each {
+					c.local, c.selector = d.NodeName, d.NodeSelector
+					ok, err := isFor(node, d.NodeName, d.NodeSelector, d.AllNodes)
+					if err != nil {
+						return nil, fmt.Errorf("node selector in device %s: %w", c.ID, err)
+					}
+					if !ok {
+						continue
+					}
+				}
+				out = append(out, c)
+			}
+		}
+	}
+	return out, nil
+}
+
+// String is the device as messages have it.
+func (id ID) String() string { return id.Driver + "/" + id.Pool + "/" + id.Device }
+
+func isFor(node *corev1.Node, name *string, selector *corev1.NodeSelector, all *bool) (bool, error) {
+	switch {
+	case name != nil:
+		return *name == node.Name, nil
+	case all != nil && *all:
+		return true, nil
+	case selector != nil:
+		s, err := nodeaffinity.NewNodeSelector(selector)
+		if err != nil {
+			return false, err
+		}
+		return s.Match(node), nil
+	}
+	return false, nil
+}
+
+// usable says that a device is one that this package can allocate.
+func usable(d *resourcev1.Device) bool {
+	return (d.AllowMultipleAllocations == nil || !*d.AllowMultipleAllocations) && len(d.BindingConditions) == 0
+}
+
+// tolerated says that none of the taints of a device keeps a request away.
+func tolerated(taints []resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration) bool {
+	for _, t := range taints {
+		if t.Effect != resourcev1.DeviceTaintEffectNoSchedule && t.Effect != resourcev1.DeviceTaintEffectNoExecute {
+			continue
+		}
+		if !slices.ContainsFunc(tolerations, func(o resourcev1.DeviceToleration) bool { return tolerates(o, t) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func tolerates(o resourcev1.DeviceToleration, t resourcev1.DeviceTaint) bool {
+	if o.Effect != "" && o.Effect != t.Effect || o.Key != "" && o.Key != t.Key {
+		return false
+	}
+	switch o.Operator {
+	case "", resourcev1.DeviceTolerationOpEqual:
+		return o.Value == t.Value
+	case resourcev1.DeviceTolerationOpExists:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,127 @@
+package device
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite what comes out")
+
+// TestAllocate allocates devices on a node "here" with the label zone=z. A case begins with "=== ", its lines are YAML of specs,
+// "slice", "claim" and "class NAME" with a space, or "taken POOL/DEVICE". What comes out stands below with a ">".
+func TestAllocate(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, c := range strings.Split("\n"+string(text), "\n=== ")[1:] {
+			name, body, _ := strings.Cut(c, "\n")
+			t.Run(name, func(t *testing.T) {
+				in, out := allocate(t, body)
+				if got := in + out; !*rewrite && strings.TrimSpace(got) != strings.TrimSpace(body) {
+					t.Errorf("got\n%s", out)
+				}
+				all.WriteString("=== " + name + "\n" + in + out)
+			})
+		}
+		if *rewrite {
+			if err := os.WriteFile(file, []byte(all.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func allocate(t *testing.T, body string) (in, out string) {
+	classes := map[string]*resourcev1.DeviceClass{"gpu": {ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}}
+	input := Input{Class: func(name string) *resourcev1.DeviceClass { return classes[name] }, Taken: map[ID]bool{}}
+	input.Select = func(expression, _ string, d *resourcev1.Device) (bool, error) {
+		if expression == "broken" {
+			return false, fmt.Errorf("no such key")
+		}
+		return strings.HasPrefix(d.Name, expression), nil
+	}
+	var claims []*resourcev1.ResourceClaim
+	parse := func(text string, into any) {
+		if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+			t.Fatalf("%v in %s", err, text)
+		}
+	}
+	for line := range strings.Lines(strings.TrimSpace(body)) {
+		if strings.HasPrefix(line, ">") {
+			continue
+		}
+		in += strings.TrimRight(line, "\n") + "\n"
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch word {
+		case "slice":
+			s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(len(input.Slices))}}
+			parse(rest, &s.Spec)
+			if s.Spec.Driver == "" {
+				s.Spec.Driver = "d"
+			}
+			if s.Spec.Pool.ResourceSliceCount == 0 {
+				s.Spec.Pool.ResourceSliceCount = 1
+			}
+			input.Slices = append(input.Slices, s)
+		case "claim":
+			c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("c%d", len(claims))}}
+			parse(rest, &c.Spec.Devices)
+			claims = append(claims, c)
+		case "class":
+			name, spec, _ := strings.Cut(rest, " ")
+			c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			parse(spec, &c.Spec)
+			classes[name] = c
+		case "taken":
+			pool, device, _ := strings.Cut(rest, "/")
+			input.Taken[ID{"d", pool, device}] = true
+		default:
+			t.Fatalf("no such line: %s", line)
+		}
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "here", Labels: map[string]string{"zone": "z"}}}
+	results, err := New(input).Allocate(node, claims)
+	if err != nil {
+		return in, "> error: " + err.Error() + "\n"
+	}
+	if results == nil {
+		return in, "> none\n"
+	}
+	for i, r := range results {
+		out += fmt.Sprintf("> c%d:", i)
+		for _, d := range r.Devices.Results {
+			out += fmt.Sprintf(" %s=%s/%s", d.Request, d.Pool, d.Device)
+			if d.AdminAccess != nil {
+				out += " (admin)"
+			}
+		}
+		for _, c := range r.Devices.Config {
+			out += fmt.Sprintf("; %s %v %s", c.Source, c.Requests, c.Opaque.Driver)
+		}
+		if r.NodeSelector != nil {
+			text, err := yaml.Marshal(r.NodeSelector.NodeSelectorTerms)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out += "; at " + strings.Join(strings.Fields(string(text)), " ")
+		}
+		out += "\n"
+	}
+	return in, out
+}

@@ -1,0 +1,135 @@
+package schedule
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+)
+
+// fakeExtender answers as it is told. Filter says for a node why it will not do, with a "!" in front if it never will, or
+// nothing if it will. Preempt are the victims it wants, by node.
+type fakeExtender struct {
+	Filter     map[string]string   `json:"filter"`
+	Prioritize map[string]int64    `json:"prioritize"`
+	Preempt    map[string][]string `json:"preempt"`
+	Weight     int64               `json:"weight"`
+	Names      bool                `json:"names"`
+	Ignorable  bool                `json:"ignorable"`
+	Managed    []string            `json:"managed"`
+	Fails      string              `json:"fails"`
+}
+
+func (f *fakeExtender) extender() *Extender {
+	verb := func(known bool, name string) string {
+		if known {
+			return name
+		}
+		return ""
+	}
+	return &Extender{
+		URL: "http://example.com/", Filter: verb(f.Filter != nil, "filter"), Prioritize: verb(f.Prioritize != nil, "prioritize"),
+		Preempt: verb(f.Preempt != nil, "preempt"), Weight: f.Weight, Names: f.Names, Ignorable: f.Ignorable, Managed: sets.New(f.Managed...),
+		Post: f.post,
+	}
+}
+
+func (f *fakeExtender) post(url string, body []byte) ([]byte, error) {
+	if f.Fails != "" {
+		return nil, errors.New(f.Fails)
+	}
+	switch strings.TrimPrefix(url, "http://example.com/") {
+	case "filter":
+		return f.filter(body)
+	case "prioritize":
+		var out extenderv1.HostPriorityList
+		for node, score := range f.Prioritize {
+			out = append(out, extenderv1.HostPriority{Host: node, Score: score})
+		}
+		return json.Marshal(out)
+	case "preempt":
+		out := extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{}}
+		for node, pods := range f.Preempt {
+			v := &extenderv1.MetaVictims{}
+			for _, p := range pods {
+				v.Pods = append(v.Pods, &extenderv1.MetaPod{UID: p})
+			}
+			out.NodeNameToMetaVictims[node] = v
+		}
+		return json.Marshal(out)
+	}
+	return nil, fmt.Errorf("no verb %s", url)
+}
+
+func (f *fakeExtender) filter(body []byte) ([]byte, error) {
+	var in extenderv1.ExtenderArgs
+	if err := json.Unmarshal(body, &in); err != nil {
+		return nil, err
+	}
+	var names []string
+	if f.Names {
+		names = *in.NodeNames
+	} else {
+		for _, n := range in.Nodes.Items {
+			names = append(names, n.Name)
+		}
+	}
+	out := extenderv1.ExtenderFilterResult{FailedNodes: extenderv1.FailedNodesMap{}, FailedAndUnresolvableNodes: extenderv1.FailedNodesMap{}}
+	if f.Names {
+		out.NodeNames = &[]string{}
+	} else {
+		out.Nodes = &corev1.NodeList{}
+	}
+	for _, name := range names {
+		why, known := f.Filter[name]
+		switch {
+		case !known || why == "" && f.Names:
+			if f.Names {
+				*out.NodeNames = append(*out.NodeNames, name)
+			} else {
+				out.Nodes.Items = append(out.Nodes.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			}
+		case strings.HasPrefix(why, "!"):
+			out.FailedAndUnresolvableNodes[name] = why[1:]
+		case why != "":
+			out.FailedNodes[name] = why
+		}
+	}
+	return json.Marshal(out)
+}
+
+func TestExtenderBinds(t *testing.T) {
+	var asked string
+	e := &Extender{URL: "http://example.com", Bind: "bind", Managed: sets.New("example.com/x"), Post: func(url string, body []byte) ([]byte, error) {
+		asked = url + " " + string(body)
+		return []byte(`{"error":"no"}`), nil
+	}}
+	profile := &Profile{Extenders: []*Extender{e}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{}}}}
+	if profile.binder(pod) != nil {
+		t.Error("a pod is to be bound by somebody it does not concern")
+	}
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"example.com/x": {}}
+	if profile.binder(pod) != e {
+		t.Fatal("a pod is not bound by the extender that manages its resource")
+	}
+	if err := e.bind(pod, "n"); err == nil || err.Error() != "no" {
+		t.Errorf("got %v, want what the extender said", err)
+	}
+	if want := `http://example.com/bind {"PodName":"p","PodNamespace":"default","PodUID":"u","Node":"n"}`; asked != want {
+		t.Errorf("asked %s, want %s", asked, want)
+	}
+}
+
+func TestExtendersNeedAWay(t *testing.T) {
+	if _, err := newExtenders([]configv1.Extender{{URLPrefix: "http://example.com"}}, nil); err == nil {
+		t.Error("extenders without a way to ask them are accepted")
+	}
+}

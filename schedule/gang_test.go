@@ -1,0 +1,136 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/kinds/gr"
+)
+
+// TestGang plays lines against the plugin: "pod NAME" makes a pod of the gang, "gate NAME" asks whether it may come in,
+// "permit NAME" gives it a place, "bound NAME" and "gone NAME" end its way, and "waits" says who waits, or what they were told.
+func TestGang(t *testing.T) {
+	for _, test := range []struct{ name, script, want string }{
+		{"no group yet", "pod a; gate a; group 2; gate a; pod b; gate a", `
+gate a: waiting for pods's pod group "g" to appear in scheduling queue
+gate a: waiting for minCount pods from a gang to appear in scheduling queue
+gate a: open`},
+		{"enough go together", "group 2; pod a; pod b; pod c; permit a; waits; permit b; waits; permit c", `
+permit a: waits, wakes b c
+waits: a
+permit b: goes
+waits: a goes
+permit c: goes`},
+		{"the bound count", "group 2; pod a; pod b; pod c; permit a; permit b; bound a; bound b; permit c", `
+permit a: waits, wakes b c
+permit b: goes
+permit c: goes`},
+		{"all or nothing", "group 3; pod a; pod b; pod c; permit a; permit b; gone a; waits", `
+permit a: waits, wakes b c
+permit b: waits, wakes c
+waits: b another pod of the gang gave up its place`},
+		{"who goes already is not called back", "group 2; pod a; pod b; pod c; permit a; permit b; permit c; gone c; waits", `
+permit a: waits, wakes b c
+permit b: goes
+permit c: goes
+waits: a goes`},
+		{"a group that is no gang", "group 0; pod a; gate a; permit a", `
+gate a: open
+permit a: goes`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := playGang(t, test.script); got != strings.TrimSpace(test.want) {
+				t.Errorf("got\n%s", got)
+			}
+		})
+	}
+}
+
+func playGang(t *testing.T, script string) string {
+	objects, woken := things{}, []string{}
+	plugin := GangScheduling(Deps{Views: objects, Activate: func(uids ...types.UID) { woken = append(woken, string(uids[0])) }})
+	pods, ways, waits, order := map[string]*corev1.Pod{}, map[string]Prepared{}, map[string]<-chan *Verdict{}, []string{}
+	var out strings.Builder
+	for line := range strings.SplitSeq(script, "; ") {
+		words := strings.Fields(line)
+		if len(words) == 1 {
+			words = append(words, "")
+		}
+		name := words[1]
+		switch words[0] {
+		case "group":
+			g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g"}}
+			if name != "0" {
+				var n int32
+				if _, err := fmt.Sscan(name, &n); err != nil {
+					t.Fatal(err)
+				}
+				g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: n}
+			}
+			objects.put(podGroups(), g)
+		case "pod":
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+			p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("g")}
+			pods[name] = p
+			objects.put(gr.Pods, p)
+			ways[name] = plugin.Prepare(nil, &PodInfo{Pod: p})
+		case "gate":
+			if v := plugin.Gate(pods[name]); v != nil {
+				fmt.Fprintf(&out, "gate %s: %s\n", name, v.Reasons[0])
+			} else {
+				fmt.Fprintf(&out, "gate %s: open\n", name)
+			}
+		case "permit":
+			woken = nil
+			switch p := ways[name].Permit("n"); {
+			case p.Verdict != nil:
+				t.Fatal(p.Verdict.Err)
+			case p.Wait != nil:
+				waits[name], order = p.Wait, append(order, name)
+				fmt.Fprintf(&out, "permit %s: waits, wakes %s\n", name, strings.Join(sorted(woken), " "))
+			default:
+				fmt.Fprintf(&out, "permit %s: goes\n", name)
+			}
+		case "bound":
+			b := pods[name].DeepCopy()
+			b.Spec.NodeName = "n"
+			objects.put(gr.Pods, b)
+			ways[name].PostBind("n")
+		case "gone":
+			ways[name].Unreserve("n")
+			delete(waits, name)
+		case "waits":
+			out.WriteString("waits:")
+			for _, name := range order {
+				wait, is := waits[name]
+				if !is {
+					continue
+				}
+				fmt.Fprintf(&out, " %s", name)
+				select {
+				case v := <-wait:
+					if v == nil {
+						out.WriteString(" goes")
+					} else {
+						fmt.Fprintf(&out, " %s", v.Reasons[0])
+					}
+				default:
+				}
+			}
+			out.WriteString("\n")
+		}
+	}
+	return strings.TrimSpace(out.String())
+}
+
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return list
+}
