@@ -131,7 +131,6 @@ func appArmorProfile(annotation string) *corev1.AppArmorProfile {
 }
 
 func preparePodStatus(p, old *corev1.Pod) {
-	p.DeletionTimestamp = nil // the pipeline puts the stored one back
 	p.OwnerReferences = old.OwnerReferences
 	s, was := &p.Status, &old.Status
 	orElse(&s.QOSClass, was.QOSClass)
