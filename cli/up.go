@@ -31,7 +31,10 @@ Several clusters live side by side when each has its own folder, address and nam
 
   proa up --data-dir /tmp/other --listen 127.0.0.1:7443 --name other
 
-Nodes come later: this starts the API server, its store and the first controllers; Pods are stored but not run.`,
+This starts the API server, its store, the controllers and the scheduler. There is no node agent yet: without nodes
+Pods wait. Simulated nodes take them through their phases without running a container:
+
+  proa up --simulate 3`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			said := serverFlags(fs)
 			var u upper
