@@ -271,6 +271,7 @@ func (s *stage) do(command, body string) string {
 
 func (s *stage) create(body string) error {
 	for doc := range strings.SplitSeq("\n"+body, "\n---\n") {
+		synctest.Wait() // what came before is seen before, whichever view it is in
 		obj, on, err := decode(doc)
 		if err != nil {
 			return err

@@ -81,7 +81,7 @@ func ineligible(a Attempt) string {
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == corev1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."
 	}
-	node := a.Snapshot.Node(pod.Status.NominatedNodeName)
+	node := nominee(a)
 	if node == nil {
 		return ""
 	}
@@ -95,6 +95,18 @@ func ineligible(a Attempt) string {
 		}
 	}
 	return ""
+}
+
+// nominee is the node the pod waits for, or nil. That the pod knows of it itself may take a moment.
+func nominee(a Attempt) *NodeInfo {
+	for slot, pods := range a.Snapshot.nominated {
+		if slices.ContainsFunc(pods, func(p *PodInfo) bool { return p.Pod.UID == a.Pod.Pod.UID }) {
+			if n := a.Snapshot.at(slot); n.Node != nil {
+				return n
+			}
+		}
+	}
+	return a.Snapshot.Node(a.Pod.Pod.Status.NominatedNodeName)
 }
 
 // endedByScheduler says that a pod is on its way out because of a preemption.

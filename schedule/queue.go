@@ -3,13 +3,10 @@ package schedule
 import (
 	"container/heap"
 	"maps"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-
-	"proa.dev/kinds/kind"
 )
 
 // Queue holds the pods that want a node. A pod is in one place: active, when it is to be tried; backing off, when it was
@@ -80,23 +77,6 @@ const (
 	inParked
 	inFlight
 )
-
-type wake struct {
-	profile, plugin string
-	Wake
-}
-
-// happening is a change in the cluster.
-type happening struct {
-	on      Resource
-	do      Action
-	was, is kind.Object
-	about   types.UID // the pod it is about, if it is about one in the queue
-	not     types.UID // a pod it shall not wake
-}
-
-// label names what happened.
-func (h *happening) label() string { return string(h.on) + h.do.String() }
 
 // NewQueue makes a queue for the pods of some profiles.
 func NewQueue(settings QueueSettings, profiles []Profile) *Queue {
@@ -381,101 +361,6 @@ func (q *Queue) Back(e *Entry, now time.Time) {
 	q.enqueue(e, now, true, attemptFailed)
 }
 
-// Happened tells the queue of a change in the cluster, which may wake parked pods. not is a pod that it shall not wake.
-func (q *Queue) Happened(on Resource, do Action, was, is kind.Object, not types.UID, now time.Time) {
-	h := happening{on: on, do: do, was: was, is: is, not: not}
-	interested := false
-	var hit map[types.UID]*Entry
-	for _, w := range q.wakes[on] {
-		if w.Do&do == 0 {
-			continue
-		}
-		interested = true
-		for uid, e := range q.parked[w.plugin] {
-			if hit == nil {
-				hit = map[types.UID]*Entry{}
-			}
-			hit[uid] = e
-		}
-	}
-	if interested {
-		q.note(h)
-	}
-	for uid, e := range q.parked[anyPlugin] {
-		if hit == nil {
-			hit = map[types.UID]*Entry{}
-		}
-		hit[uid] = e
-	}
-	for _, e := range hit {
-		q.consider(e, &h, now)
-	}
-}
-
-// cares says whether anybody waits for such changes.
-func (q *Queue) cares(on Resource, do Action) bool {
-	return len(q.parked[anyPlugin]) > 0 || slices.ContainsFunc(q.wakes[on], func(w wake) bool { return w.Do&do != 0 })
-}
-
-// anyPlugin is who rejects a pod that any change may help.
-const anyPlugin = "Extender"
-
-// note remembers a change for pods in flight.
-func (q *Queue) note(h happening) {
-	if q.flying == 0 {
-		return
-	}
-	q.seq++
-	if len(q.log) >= longestLog {
-		q.log = slices.Delete(q.log, 0, longestLog/2)
-	}
-	q.log = append(q.log, h)
-}
-
-type worth uint8
-
-const (
-	stay worth = iota
-	later
-	atOnce
-)
-
-// consider moves a parked pod if a change can help it.
-func (q *Queue) consider(e *Entry, h *happening, now time.Time) {
-	switch q.worth(e, h) {
-	case later:
-		q.enqueue(e, now, true, h.label())
-	case atOnce:
-		q.enqueue(e, now, false, h.label())
-	}
-}
-
-// worth says whether a change can help a pod.
-func (q *Queue) worth(e *Entry, h *happening) worth {
-	uid := e.Pod.Pod.UID
-	if h.not == uid || h.about != "" && h.about != uid {
-		return stay
-	}
-	if e.by.Has(anyPlugin) && h.about == "" {
-		return later
-	}
-	out := stay
-	for _, w := range q.wakes[h.on] {
-		rejected, waits := e.by.Has(w.plugin), e.pending.Has(w.plugin)
-		if w.Do&h.do == 0 || !rejected && !waits || w.profile != e.Pod.Pod.Spec.SchedulerName {
-			continue
-		}
-		if w.If != nil && !w.If(e.Pod.Pod, h.was, h.is) {
-			continue
-		}
-		if waits {
-			return atOnce
-		}
-		out = later
-	}
-	return out
-}
-
 // Activate brings a pod that waits, for whatever reason, to be tried now.
 func (q *Queue) Activate(uid types.UID, now time.Time) {
 	if e := q.entries[uid]; e != nil && e.place != inFlight && e.place != inActive {
@@ -507,32 +392,4 @@ func (q *Queue) rejected() map[[2]string]int {
 		}
 	}
 	return out
-}
-
-// entryHeap is a heap of entries that know where they are.
-type entryHeap struct {
-	list []*Entry
-	less func(a, b *Entry) bool
-}
-
-func (h *entryHeap) Len() int           { return len(h.list) }
-func (h *entryHeap) Less(i, j int) bool { return h.less(h.list[i], h.list[j]) }
-func (h *entryHeap) Swap(i, j int) {
-	h.list[i], h.list[j] = h.list[j], h.list[i]
-	h.list[i].at, h.list[j].at = i, j
-}
-
-// Push and Pop are for package heap alone.
-func (h *entryHeap) Push(x any) {
-	e := x.(*Entry)
-	e.at = len(h.list)
-	h.list = append(h.list, e)
-}
-
-func (h *entryHeap) Pop() any {
-	last := len(h.list) - 1
-	e := h.list[last]
-	h.list[last] = nil
-	h.list = h.list[:last]
-	return e
 }

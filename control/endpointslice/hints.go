@@ -32,7 +32,7 @@ func hint(st state, family discoveryv1.AddressType, have []*discoveryv1.Endpoint
 			if !isTrue(e.Conditions.Ready) {
 				return e.Hints
 			}
-			return close(e, nodes)
+			return nearby(e, nodes)
 		})
 	default:
 		dropHints(unchanged, p)
@@ -63,8 +63,8 @@ func near(s *corev1.Service) bool {
 	return false
 }
 
-// close hints at an endpoint's own zone, and with nodes at its node.
-func close(e *discoveryv1.Endpoint, nodes bool) *discoveryv1.EndpointHints {
+// nearby hints at an endpoint's own zone, and with nodes at its node.
+func nearby(e *discoveryv1.Endpoint, nodes bool) *discoveryv1.EndpointHints {
 	var out discoveryv1.EndpointHints
 	if e.Zone != nil {
 		out.ForZones = []discoveryv1.ForZone{{Name: *e.Zone}}

@@ -58,7 +58,7 @@ func shareOut(nodes []*corev1.Node, unchanged []*discoveryv1.EndpointSlice, p *p
 				return "One or more endpoints do not have a zone specified"
 			}
 			given[*e.Zone]++
-			e.Hints = close(e, false)
+			e.Hints = nearby(e, false)
 		}
 	}
 	move(open, shares, given)

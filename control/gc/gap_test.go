@@ -114,6 +114,7 @@ func TestDeletionsThatWereMissed(t *testing.T) {
 		if _, err := c.Create(ctx, gr.ClusterRoles, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "b", OwnerReferences: refs(o.GetUID())}}); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // until the collector has seen both with their owner
 		if err := c.Delete(ctx, gr.ClusterRoles, "", "owner", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,133 @@
+// Package available writes the conditions that say whether a piece of the API server's own configuration works: Available of
+// the APIServices that this server serves itself, and Dangling of the FlowSchemas.
+package available
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"proa.dev/client"
+	"proa.dev/control"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+)
+
+// APIServices returns the loop that keeps local APIServices available. Those of other servers are the aggregator's.
+func APIServices() control.Controller {
+	return control.Controller{
+		Name: "local-availability-controller", For: gr.APIServices, Writes: []control.Write{{On: gr.APIServices, Do: "update/status"}},
+		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+			have, found := control.Get[*apiregistrationv1.APIService](c, gr.APIServices, "", k.Name)
+			if !found {
+				return 0, nil
+			}
+			conditions, changed := local(have, time.Now())
+			if !changed {
+				return 0, nil
+			}
+			next := have.DeepCopy()
+			next.Status.Conditions = conditions
+			_, err := c.Update(ctx, gr.APIServices, next, "status")
+			return 0, gone(err)
+		},
+	}
+}
+
+// local returns the conditions of an APIService that this server serves. One that keeps its status keeps its time.
+func local(s *apiregistrationv1.APIService, now time.Time) (conditions []apiregistrationv1.APIServiceCondition, changed bool) {
+	if s.Spec.Service != nil {
+		return nil, false
+	}
+	want := apiregistrationv1.APIServiceCondition{
+		Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue, LastTransitionTime: metav1.NewTime(now),
+		Reason: "Local", Message: "Local APIServices are always available",
+	}
+	at := slices.IndexFunc(s.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool { return c.Type == apiregistrationv1.Available })
+	if at < 0 {
+		return append(slices.Clone(s.Status.Conditions), want), true
+	}
+	have := s.Status.Conditions[at]
+	if have.Status == want.Status {
+		want.LastTransitionTime = have.LastTransitionTime
+	}
+	conditions = slices.Clone(s.Status.Conditions)
+	conditions[at] = want
+	return conditions, have != want
+}
+
+// FlowSchemas returns the loop that tells which flow schemas name a priority level that is not there.
+func FlowSchemas() control.Controller {
+	byLevel := client.Index{Name: "priority level", Of: func(o kind.Object) []string {
+		if s, ok := o.(*flowcontrolv1.FlowSchema); ok {
+			return []string{s.Spec.PriorityLevelConfiguration.Name}
+		}
+		return nil
+	}}
+	return control.Controller{
+		Name: "flow-schema-controller", For: gr.FlowSchemas, Writes: []control.Write{{On: gr.FlowSchemas, Do: "update/status"}},
+		Triggers: []control.Trigger{{
+			On:   gr.PriorityLevelConfigurations,
+			When: func(old, now kind.Object) bool { return old == nil || now == nil }, // only whether it is there counts
+			Keys: func(c *control.Cluster, level kind.Object) iter.Seq[control.Key] {
+				return func(yield func(control.Key) bool) {
+					for o := range c.View(gr.FlowSchemas).By(byLevel, level.GetName()) {
+						if !yield(control.KeyOf(o)) {
+							return
+						}
+					}
+				}
+			},
+		}},
+		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+			have, found := control.Get[*flowcontrolv1.FlowSchema](c, gr.FlowSchemas, "", k.Name)
+			if !found {
+				return 0, nil
+			}
+			_, there := c.View(gr.PriorityLevelConfigurations).Get("", have.Spec.PriorityLevelConfiguration.Name)
+			conditions, changed := dangling(have, there, time.Now())
+			if !changed {
+				return 0, nil
+			}
+			next := have.DeepCopy()
+			next.Status.Conditions = conditions
+			_, err := c.Update(ctx, gr.FlowSchemas, next, "status")
+			return 0, gone(err)
+		},
+	}
+}
+
+// dangling returns the conditions of a flow schema whose level is there or not. Its time changes with its words.
+func dangling(s *flowcontrolv1.FlowSchema, there bool, now time.Time) (conditions []flowcontrolv1.FlowSchemaCondition, changed bool) {
+	name := s.Spec.PriorityLevelConfiguration.Name
+	want := flowcontrolv1.FlowSchemaCondition{
+		Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, LastTransitionTime: metav1.NewTime(now),
+		Reason: "Found", Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", name),
+	}
+	if !there {
+		want.Status, want.Reason = flowcontrolv1.ConditionTrue, "NotFound"
+		want.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", name)
+	}
+	at := slices.IndexFunc(s.Status.Conditions, func(c flowcontrolv1.FlowSchemaCondition) bool { return c.Type == want.Type })
+	conditions = slices.Clone(s.Status.Conditions)
+	if at < 0 {
+		return append(conditions, want), true
+	}
+	have := conditions[at]
+	conditions[at] = want
+	return conditions, have.Status != want.Status || have.Reason != want.Reason || have.Message != want.Message
+}
+
+func gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

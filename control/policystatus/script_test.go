@@ -1,0 +1,26 @@
+package policystatus_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"proa.dev/control/controltest"
+	"proa.dev/control/policystatus"
+)
+
+func TestScripts(t *testing.T) {
+	controltest.Scripts(t, "testdata/*.txt", policystatus.Controller(check))
+}
+
+// check stands for the type checker: it dislikes one word.
+func check(_ context.Context, p *admissionv1.ValidatingAdmissionPolicy) (out []admissionv1.ExpressionWarning, _ error) {
+	for _, v := range p.Spec.Validations {
+		if strings.Contains(v.Expression, "wrong") {
+			out = append(out, admissionv1.ExpressionWarning{FieldRef: "spec.validations[0].expression", Warning: "undefined field 'wrong'"})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,34 @@
+package trustbundle_test
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"testing"
+	"time"
+
+	"proa.dev/control/controltest"
+	"proa.dev/control/trustbundle"
+)
+
+func TestScripts(t *testing.T) {
+	controltest.Scripts(t, "testdata/*.txt", trustbundle.Controller(authority(t)))
+}
+
+// authority is always the same, so that the hash in the name of its bundle is, too.
+func authority(t *testing.T) string {
+	t.Helper()
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Unix(0, 0).UTC(), NotAfter: time.Unix(1<<32, 0).UTC(),
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
