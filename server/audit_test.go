@@ -192,6 +192,7 @@ rules:
 - level: None
   users: ["system:serviceaccount:kube-system:service-account-controller"]
 - level: Request
+  namespaces: [default]
   resources: [{group: "", resources: [secrets]}]
 - level: RequestResponse
   namespaces: [default]
@@ -211,7 +212,7 @@ rules:
 	w.must(201, "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"other"}}`, agent)
 	_, metrics := w.do("GET", "/metrics", "")
 	if !strings.Contains(metrics, "apiserver_audit_event_total") || !strings.Contains(metrics, `apiserver_audit_level_total{level="Request"} 1`) {
-		t.Error("the metrics do not count audit events")
+		t.Errorf("the metrics do not count audit events:\n%s", strings.Join(slices.DeleteFunc(strings.Split(metrics, "\n"), func(l string) bool { return !strings.Contains(l, "audit") }), "\n"))
 	}
 	expectEvents(t, events("tester/2"), `
 		- ResponseComplete

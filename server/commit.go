@@ -201,6 +201,9 @@ func (t *txn) Create(gr schema.GroupResource, obj kind.Object, taken error) {
 	obj.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
 	birth(obj)
 	def.Default(obj)
+	r := &Request{Def: def}
+	r.Options.Manager = self
+	obj = t.server.own(r, def.New(), obj)
 	def.Prepare(obj, nil)
 	value, err := t.server.State.Codec.Store(obj)
 	if err != nil {

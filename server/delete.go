@@ -114,17 +114,30 @@ func (s *Server) removeOnce(ctx context.Context, r *Request, def *kind.Def, cur 
 		}
 		return out, false, err
 	}
-	out, rev, err := s.commit(ctx, r, def, nil, old, cur.Rev)
+	last, rev, err := s.mark(ctx, r, def, obj, old, cur.Rev)
+	if err != nil {
+		return nil, false, err
+	}
+	out, rev, err := s.commit(ctx, r, def, nil, last, rev)
 	r.Clock.Done(hop.Commit)
 	if err != nil {
 		return nil, false, err
 	}
 	s.done(r, out, rev, http.StatusOK)
-	if obj.GetDeletionTimestamp() != nil && def.Deletion.Grace != nil {
-		obj.SetResourceVersion(out.GetResourceVersion())
-		return obj, true, nil
-	}
 	return out, true, nil
+}
+
+// mark stores, of a kind with grace, that an object is being deleted before it is gone, so that who watches is told of the
+// deletion as of any other. It returns the object as it is stored then.
+func (s *Server) mark(ctx context.Context, r *Request, def *kind.Def, obj, old kind.Object, rev int64) (kind.Object, int64, error) {
+	if def.Deletion.Grace == nil {
+		return old, rev, nil
+	}
+	out, at, err := s.put(ctx, r, def, obj, old, rev, &txn{})
+	if err == nil && at != rev {
+		s.done(r, out, at, http.StatusOK)
+	}
+	return out, at, err
 }
 
 // matches checks the preconditions of a deletion.

@@ -41,10 +41,11 @@ func (s *Server) servePath(w *recorder, req *http.Request, who user.Info) {
 			return
 		}
 		doc = discovery.Groups(defs)
+	case parts[0] == "apis" && len(parts) <= 3 && discovery.Group(defs, parts[1]) == nil:
+		s.Paths.ServeHTTP(w, req) // the router of resources knows nothing of it
+		return
 	case parts[0] == "apis" && len(parts) == 2:
-		if g := discovery.Group(defs, parts[1]); g != nil {
-			doc = g
-		}
+		doc = discovery.Group(defs, parts[1])
 	case parts[0] == "api" && len(parts) == 2:
 		if l := discovery.Resources(defs, schema.GroupVersion{Version: parts[1]}); l != nil {
 			doc = l

@@ -30,6 +30,7 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/server/audit"
 	"proa.dev/server/authz"
+	"proa.dev/server/discovery"
 )
 
 // maxBody bounds a request body.
@@ -226,6 +227,10 @@ func (s *Server) lost(w *recorder, req *http.Request, rt route, who user.Info) {
 	}
 	if err := s.allowed(req.Context(), &a, w.trail); err != nil {
 		s.fail(w, req, err)
+		return
+	}
+	if rt.gvr.Group != "" && discovery.Group(s.State.defs.Load().all, rt.gvr.Group) == nil {
+		s.Paths.ServeHTTP(w, req) // the router of resources knows nothing of it
 		return
 	}
 	s.fail(w, req, noSuchResource())

@@ -19,6 +19,9 @@ import (
 // Client gives a caller in the same process access under an identity. It passes the same stages as HTTP does.
 func (s *Server) Client(who user.Info) client.Client { return &local{server: s, who: who} }
 
+// self is the name under which the server and its loops own fields.
+const self = "proa"
+
 type local struct {
 	server *Server
 	who    user.Info
@@ -31,7 +34,7 @@ func (l *local) request(verb string, gr schema.GroupResource, namespace, name st
 	}
 	r := &Request{Verb: verb, Def: def, Namespace: namespace, Name: name, User: l.who, Agent: l.who.GetName()}
 	r.Options.Validation = metav1.FieldValidationIgnore
-	r.Options.Manager = "proa"
+	r.Options.Manager = self
 	return r, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
@@ -53,7 +54,7 @@ func (s *Server) find(ctx context.Context, r *Request) (kind.Object, error) {
 				return e.Object, nil
 			}
 		}
-		return nil, notFound(r.Def, r.Name)
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: def.Group, Resource: def.Singular}, r.Name)
 	}
 	cache := s.State.Cache(def)
 	if err := s.reach(ctx, cache, r.Options.List.ResourceVersion); err != nil {

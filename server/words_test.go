@@ -3,8 +3,11 @@ package server
 import (
 	"bytes"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -19,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kv"
 )
 
 func podTemplate() corev1.PodTemplateSpec {
@@ -129,5 +133,73 @@ func TestAggregatesAreAnswers(t *testing.T) {
 	err := field.ErrorList{field.Required(field.NewPath("a"), ""), field.Required(field.NewPath("b"), "")}.ToAggregate()
 	if st := statusOf(err); st.Code != 500 || st.Message == "" {
 		t.Errorf("the answer is %+v", st)
+	}
+}
+
+// A pod that goes at once is first marked, so that who watches sees the deletion in the last state of the pod.
+func TestPodsThatGoAtOnceAreMarked(t *testing.T) {
+	r := newRig(t)
+	gr := runtimeschema.GroupResource{Resource: "pods"}
+	made := r.create(gr, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}, Spec: podTemplate().Spec})
+	rev, err := revision(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{true, false} {
+		_, err := r.ask("delete", gr.Resource, "ns", "x", func(q *Request) {
+			q.Options.Delete, q.Options.DryRun = &metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, dry
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	def := r.State.Def(gr)
+	var changes []kv.Change
+	for b, err := range r.store.Watch(t.Context(), def.Prefix(), rev) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changes = append(changes, b.Changes...); len(changes) >= 2 {
+			break
+		}
+	}
+	last, err := r.State.Codec.Load(def, changes[1].Prev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(changes[0].Value) == 0 || len(changes[1].Value) != 0 || last.GetDeletionTimestamp() == nil || *last.GetDeletionGracePeriodSeconds() != 0 {
+		t.Errorf("%d changes, the last state is %+v", len(changes), last)
+	}
+}
+
+func TestAllocatedAddressesAreOwned(t *testing.T) {
+	r := newRig(t)
+	s := r.create(runtimeschema.GroupResource{Resource: "services"}, service("x", 0)).(*corev1.Service)
+	o, err := r.State.Get(t.Context(), runtimeschema.GroupResource{Group: "networking.k8s.io", Resource: "ipaddresses"}, "", s.Spec.ClusterIP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := o.GetManagedFields(); len(m) != 1 || m[0].Manager != self || !bytes.Contains(m[0].FieldsV1.Raw, []byte("f:parentRef")) {
+		t.Errorf("the address is owned by %+v", m)
+	}
+}
+
+func TestPathsOfGroupsThatAreNotServed(t *testing.T) {
+	r := newRig(t)
+	r.Paths = (&Endpoints{}).Handler()
+	for path, want := range map[string]string{
+		"/apis/none.example.com": "text/plain; charset=utf-8", "/apis/none.example.com/v1": "text/plain; charset=utf-8", "/apis/none.example.com/v1/things": "text/plain; charset=utf-8",
+		"/apis/apps/v9": "application/json", "/apis/apps/v1/things": "application/json", "/api/v9": "application/json",
+	} {
+		req, answer := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil), httptest.NewRecorder()
+		w := &recorder{ResponseWriter: answer}
+		if rt := routeOf(http.MethodGet, path); rt.resource {
+			r.serveResource(w, req, rt, r.who, time.Now())
+		} else {
+			r.servePath(w, req, r.who)
+		}
+		if got := answer.Header().Get("Content-Type"); answer.Code != http.StatusNotFound || got != want {
+			t.Errorf("%s answers %d as %s, want %s", path, answer.Code, got, want)
+		}
 	}
 }

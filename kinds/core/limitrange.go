@@ -22,9 +22,6 @@ func LimitRanges() *kind.Def {
 		Version: "v1", Kind: "LimitRange", Plural: "limitranges", Short: []string{"limits"},
 		CreateOnUpdate: true,
 		Default: func(l *corev1.LimitRange) {
-			if len(l.Spec.Limits) == 0 {
-				l.Spec.Limits = nil
-			}
 			for i := range l.Spec.Limits {
 				defaultLimit(&l.Spec.Limits[i])
 			}
