@@ -131,7 +131,6 @@ func (s *stage) create(body string) error {
 		if def.Scope == kind.Namespaced && obj.GetNamespace() == "" {
 			obj.SetNamespace("default")
 		}
-		want := obj.DeepCopyObject().(kind.Object)
 		made, err := s.cluster.Client.Create(s.Context(), def.Resource(), obj)
 		if err != nil {
 			return err
@@ -139,8 +138,25 @@ func (s *stage) create(body string) error {
 		if def.Sub("status") == nil || !strings.Contains("\n"+doc, "\nstatus:") {
 			continue
 		}
-		want.SetUID(made.GetUID())
-		if err := s.store(def, want, "status"); err != nil {
+		full, err := yaml.YAMLToJSON([]byte(doc))
+		if err != nil {
+			return err
+		}
+		var part struct {
+			Status json.RawMessage `json:"status"`
+		}
+		if err := json.Unmarshal(full, &part); err != nil {
+			return err
+		}
+		patch, err := json.Marshal(part)
+		if err != nil {
+			return err
+		}
+		next, err := merged(def, made, patch)
+		if err != nil {
+			return err
+		}
+		if err := s.store(def, next, "status"); err != nil {
 			return err
 		}
 	}
