@@ -135,8 +135,10 @@ func (e *evictor) endOne(ctx context.Context, pod, victim *corev1.Pod, node stri
 	if err != nil {
 		return false, fmt.Errorf("end pod %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
-	e.events.say(victim, pod.Spec.SchedulerName, corev1.EventTypeNormal, "Preempted", "Preempting",
+	ev := e.events.event(victim, pod.Spec.SchedulerName, corev1.EventTypeNormal, "Preempted", "Preempting",
 		fmt.Sprintf("Preempted by pod %v on node %v", pod.UID, node))
+	ev.Related = reference(pod)
+	e.events.send(ev)
 	return false, nil
 }
 
