@@ -5,9 +5,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/kinds/gr"
 )
 
 // crowdPod makes a pod of one of a few templates, which want all sorts of things of each other.
@@ -46,6 +49,8 @@ func crowdPod(i int, template int) *corev1.Pod {
 			RequiredDuringSchedulingIgnoredDuringExecution:  []corev1.PodAffinityTerm{term(3, zone)},
 			PreferredDuringSchedulingIgnoredDuringExecution: weighted(1, host),
 		}}
+	case 5: // it is spread because of its owner
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "five", UID: "five", Controller: new(true)}}
 	case 4:
 		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term(5, zone)},
@@ -59,7 +64,14 @@ func crowdPod(i int, template int) *corev1.Pod {
 func TestToldIsPrepared(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		state, kept := benchState(3+rng.IntN(10)), newKept()
+		objects := things{}
+		objects.put(gr.ReplicaSets, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "bench", Name: "five", UID: "five"}, Spec: appsv1.ReplicaSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "5"}},
+		}})
+		state, kept := NewState(objects), newKept()
+		for i := range 3 + rng.IntN(10) {
+			state.SetNode(benchNode(i))
+		}
 		profiles, err := Config{}.profiles(Deps{})
 		if err != nil {
 			t.Fatal(err)

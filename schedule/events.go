@@ -61,23 +61,34 @@ func newEvents(w client.Writer, log *slog.Logger) *events {
 
 // say reports that something happened to a pod.
 func (e *events) say(pod *corev1.Pod, controller, eventType, reason, action, note string) {
+	e.send(e.event(pod, controller, eventType, reason, action, note))
+}
+
+func (e *events) event(pod *corev1.Pod, controller, eventType, reason, action, note string) *corev1.Event {
 	now := time.Now()
 	namespace := pod.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
-	ev := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", pod.Name, now.UnixNano())},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-		},
-		EventTime: metav1.NewMicroTime(now), Type: eventType, Reason: reason, Action: action, Message: note,
+	return &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", pod.Name, now.UnixNano())},
+		InvolvedObject: *reference(pod),
+		EventTime:      metav1.NewMicroTime(now), Type: eventType, Reason: reason, Action: action, Message: note,
 		ReportingController: controller, ReportingInstance: controller + "-" + e.instance,
 	}
+}
+
+func reference(pod *corev1.Pod) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}
+}
+
+func (e *events) send(ev *corev1.Event) {
 	select {
 	case e.queue <- ev:
 	default:
-		e.log.Debug("too many Events wait; one is dropped", "reason", reason)
+		e.log.Debug("too many Events wait; one is dropped", "reason", ev.Reason)
 	}
 }
 

@@ -85,35 +85,39 @@ func (e *evictor) start(ctx context.Context, a Attempt, c candidate) {
 	pod := a.Pod.Pod
 	e.set(pod.UID, nil)
 	e.spawn(func() {
-		err := errors.Join(e.clear(ctx, lesser), e.end(ctx, pod, victims, c.node))
+		cleared := e.clear(ctx, lesser)
+		gone, err := e.end(ctx, pod, victims, c.node)
+		err = errors.Join(cleared, err)
 		e.mu.Lock()
 		delete(e.busy, pod.UID)
 		e.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
 			e.log.WarnContext(ctx, "preempt pods", "namespace", pod.Namespace, "name", pod.Name, "node", c.node, "err", err)
+		}
+		if err != nil || gone { // nobody's leaving will wake the pod
 			e.activate(pod.UID)
 		}
 	})
 }
 
-// end ends all victims, the last alone.
-func (e *evictor) end(ctx context.Context, pod *corev1.Pod, victims []*PodInfo, node string) error {
+// end ends all victims, the last alone. It returns true if that one was gone already.
+func (e *evictor) end(ctx context.Context, pod *corev1.Pod, victims []*PodInfo, node string) (bool, error) {
 	last := len(victims) - 1
 	errs := make([]error, last)
 	var wg sync.WaitGroup
 	for i, v := range victims[:last] {
-		wg.Go(func() { errs[i] = e.endOne(ctx, pod, v.Pod, node) })
+		wg.Go(func() { _, errs[i] = e.endOne(ctx, pod, v.Pod, node) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return false, err
 	}
 	e.set(pod.UID, victims[last].Pod)
 	return e.endOne(ctx, pod, victims[last].Pod, node)
 }
 
-// endOne ends one victim.
-func (e *evictor) endOne(ctx context.Context, pod, victim *corev1.Pod, node string) error {
+// endOne ends one victim. It returns true if it was gone already.
+func (e *evictor) endOne(ctx context.Context, pod, victim *corev1.Pod, node string) (bool, error) {
 	condition := corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
 		Message: pod.Spec.SchedulerName + ": preempting to accommodate a higher priority pod",
@@ -126,14 +130,16 @@ func (e *evictor) endOne(ctx context.Context, pod, victim *corev1.Pod, node stri
 		err = e.client.Delete(ctx, gr.Pods, victim.Namespace, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && e.isGone(ctx, victim) {
-		return nil
+		return true, nil
 	}
 	if err != nil {
-		return fmt.Errorf("end pod %s/%s: %w", victim.Namespace, victim.Name, err)
+		return false, fmt.Errorf("end pod %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
-	e.events.say(victim, pod.Spec.SchedulerName, corev1.EventTypeNormal, "Preempted", "Preempting",
+	ev := e.events.event(victim, pod.Spec.SchedulerName, corev1.EventTypeNormal, "Preempted", "Preempting",
 		fmt.Sprintf("Preempted by pod %v on node %v", pod.UID, node))
-	return nil
+	ev.Related = reference(pod)
+	e.events.send(ev)
+	return false, nil
 }
 
 // isGone says that a pod is no longer there.

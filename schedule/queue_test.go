@@ -22,6 +22,7 @@ import (
 //	fail NAME PLUGIN...               error NAME          done NAME       back NAME
 //	node [label=X]                    a node with the label has come
 //	pod gone                          a pod has left its node
+//	freed priority=N                  a pod of that priority no longer waits for a node
 //	update NAME [ungated]             remove NAME         activate NAME
 //	wait DURATION                     counts
 //
@@ -142,6 +143,10 @@ func (q *queueCase) do(t *testing.T, words []string) string {
 		q.Happened(NodeResource, Add, nil, node, "", q.now)
 	case "pod":
 		q.Happened(AssignedPod, Delete, &corev1.Pod{}, nil, "", q.now)
+	case "freed":
+		v, _ := option("priority")
+		n, _ := strconv.Atoi(v)
+		q.Freed(&corev1.Pod{Spec: corev1.PodSpec{Priority: new(int32(n))}}, "n", q.now)
 	case "wait":
 		d, err := time.ParseDuration(words[1])
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/kinds/kind"
@@ -21,6 +22,7 @@ type happening struct {
 	was, is kind.Object
 	about   types.UID // the pod it is about, if it is about one in the queue
 	not     types.UID // a pod it shall not wake
+	most    *int32    // if set, pods of a higher priority are not woken
 }
 
 // label names what happened.
@@ -28,11 +30,20 @@ func (h *happening) label() string { return string(h.on) + h.do.String() }
 
 // Happened tells the queue of a change in the cluster, which may wake parked pods. not is a pod that it shall not wake.
 func (q *Queue) Happened(on Resource, do Action, was, is kind.Object, not types.UID, now time.Time) {
-	h := happening{on: on, do: do, was: was, is: is, not: not}
+	q.happen(happening{on: on, do: do, was: was, is: is, not: not}, now)
+}
+
+// Freed says that a pod no longer waits for room on a node. Those that are more important never counted it, so only the others
+// are woken.
+func (q *Queue) Freed(pod *corev1.Pod, node string, now time.Time) {
+	q.happen(happening{on: AssignedPod, do: Delete, was: withNode(pod, node), not: pod.UID, most: new(priority(pod))}, now)
+}
+
+func (q *Queue) happen(h happening, now time.Time) {
 	interested := false
 	var hit map[types.UID]*Entry
-	for _, w := range q.wakes[on] {
-		if w.Do&do == 0 {
+	for _, w := range q.wakes[h.on] {
+		if w.Do&h.do == 0 {
 			continue
 		}
 		interested = true
@@ -98,7 +109,7 @@ func (q *Queue) consider(e *Entry, h *happening, now time.Time) {
 // worth says whether a change can help a pod.
 func (q *Queue) worth(e *Entry, h *happening) worth {
 	uid := e.Pod.Pod.UID
-	if h.not == uid || h.about != "" && h.about != uid {
+	if h.not == uid || h.about != "" && h.about != uid || h.most != nil && e.Pod.Priority() > *h.most {
 		return stay
 	}
 	if e.by.Has(anyPlugin) && h.about == "" {

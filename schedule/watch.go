@@ -143,7 +143,7 @@ func (s *scheduler) gone(pod *corev1.Pod) {
 		return
 	}
 	if nominee != "" {
-		s.queue.Happened(AssignedPod, Delete, withNode(pod, nominee), nil, uid, now)
+		s.queue.Freed(pod, nominee, now)
 	}
 }
 
@@ -198,7 +198,7 @@ func (s *scheduler) wants(was, pod *corev1.Pod) {
 	}
 	s.nominated.set(s.state, p, node)
 	if old != "" && old != node { // others counted it as if it were there
-		s.queue.Happened(AssignedPod, Delete, withNode(pod, old), nil, pod.UID, now)
+		s.queue.Freed(pod, old, now)
 	}
 }
 

@@ -32,8 +32,7 @@ func Controller(bundle string) control.Controller {
 			{On: schema.GroupResource{Group: certificatesv1.GroupName, Resource: "signers"}, Do: "attest"},
 		},
 		Triggers: []control.Trigger{
-			// There is always this namespace, so that its first event makes the first bundle; and any bundle of the signer may be in
-			// the place of the wanted one.
+			// There is always this namespace, so that its first event makes the first bundle.
 			{On: gr.Namespaces, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 				return func(yield func(control.Key) bool) {
 					if o.GetName() == metav1.NamespaceSystem {
@@ -44,7 +43,7 @@ func Controller(bundle string) control.Controller {
 		},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 			have, _ := control.Get[*certificatesv1.ClusterTrustBundle](c, gr.ClusterTrustBundles, "", k.Name)
-			return 0, reconcile(ctx, c, have, k.Name, bundle)
+			return reconcile(ctx, c, have, k.Name, bundle)
 		},
 	}
 }
@@ -65,8 +64,7 @@ func ours(o kind.Object) bool {
 	return ok && b.Spec.SignerName == signer
 }
 
-func reconcile(ctx context.Context, c *control.Cluster, have *certificatesv1.ClusterTrustBundle, name, bundle string) error {
-	var err error
+func reconcile(ctx context.Context, c *control.Cluster, have *certificatesv1.ClusterTrustBundle, name, bundle string) (again time.Duration, err error) {
 	switch wanted := name == nameOf(bundle); {
 	case wanted && have == nil:
 		_, err = c.Create(ctx, gr.ClusterTrustBundles, &certificatesv1.ClusterTrustBundle{
@@ -78,12 +76,12 @@ func reconcile(ctx context.Context, c *control.Cluster, have *certificatesv1.Clu
 		_, err = c.Update(ctx, gr.ClusterTrustBundles, next, "")
 	case !wanted && have != nil && ours(have):
 		if _, published := c.View(gr.ClusterTrustBundles).Get("", nameOf(bundle)); !published {
-			return fmt.Errorf("%s stays until %s is there", name, nameOf(bundle)) // at no time there is none
+			return time.Second, nil // at no time there is none
 		}
 		err = c.Delete(ctx, gr.ClusterTrustBundles, "", name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(have.UID)}})
 	}
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
-		return nil
+		return 0, nil
 	}
-	return err
+	return 0, err
 }

@@ -1,0 +1,15 @@
+package satoken_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/control/controltest"
+	"proa.dev/control/satoken"
+)
+
+func TestScripts(t *testing.T) {
+	issue := func(a *corev1.ServiceAccount, secret string) (string, error) { return a.Name + " by " + secret, nil }
+	controltest.Scripts(t, "testdata/scripts/*.txt", satoken.Tokens(issue, "PEM"), satoken.Cleaner(satoken.DefaultCleanUp), satoken.Tracker())
+}
