@@ -2,6 +2,8 @@ package run
 
 import (
 	"context"
+	"crypto"
+	"crypto/x509"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +22,7 @@ import (
 	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/control/autoscale"
+	"proa.dev/control/certificate"
 	"proa.dev/control/clusterrole"
 	"proa.dev/control/cronjob"
 	"proa.dev/control/daemonset"
@@ -27,6 +31,7 @@ import (
 	"proa.dev/control/disruption"
 	"proa.dev/control/endpoints"
 	"proa.dev/control/endpointslice"
+	"proa.dev/control/ephemeral"
 	"proa.dev/control/gc"
 	"proa.dev/control/ipam"
 	"proa.dev/control/job"
@@ -38,11 +43,14 @@ import (
 	"proa.dev/control/quota"
 	"proa.dev/control/replicaset"
 	"proa.dev/control/rootca"
+	"proa.dev/control/satoken"
 	"proa.dev/control/serviceaccount"
 	"proa.dev/control/servicecidr"
 	"proa.dev/control/statefulset"
 	"proa.dev/control/tainteviction"
+	"proa.dev/control/trustbundle"
 	"proa.dev/control/ttl"
+	"proa.dev/control/volume"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/node/simulate"
@@ -97,8 +105,16 @@ func (s *Server) every() []control.Controller {
 		endpoints.Controller(),
 		mirror.Controller(),
 		servicecidr.Controller(),
+
+		ephemeral.Controller(),
+		certificate.Controller(certificate.Config{CA: func() (*x509.Certificate, crypto.Signer) { return s.pki.CA().Cert, s.pki.CA().Key }}),
+		trustbundle.Controller(string(s.pki.CA().PEM)),
+		satoken.Tokens(func(a *corev1.ServiceAccount, secret string) (string, error) { return s.auth.IssueLegacy(a, secret) }, string(s.pki.CA().PEM)),
+		satoken.Tracker(),
+		satoken.Cleaner(satoken.DefaultCleanUp),
 		ipam.Controller(s.podRanges()),
 	)
+	all = append(all, volume.Controllers(volume.Config{})...)
 	if s.Simulate > 0 {
 		all = append(all, simulate.Controllers(simulate.Behaviour{Quiet: s.Simulate > quietNodes})...)
 	}

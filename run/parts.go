@@ -84,7 +84,7 @@ var errStarting = errors.New("the server is still starting")
 func (s *Server) endpoints(auth identities, counts http.Handler) http.Handler {
 	docs := openapi.New(openapi.Options{Resources: described(s.defs), Version: "1.37"}).Handler(s.log)
 	e := &server.Endpoints{
-		Version: Version(),
+		Version: Version(), State: s.state,
 		Checks: []server.Check{
 			{Name: "ping", Live: true, Probe: func(context.Context) error { return nil }},
 			{Name: "log", Live: true, Probe: func(context.Context) error { return nil }},

@@ -51,6 +51,7 @@ type Server struct {
 	defs   []*kind.Def
 	audit  *audit.Log // nil for none
 	queues *control.Metrics
+	auth   identities
 	// placing is how the scheduler works, and what it remembers.
 	placing schedule.Config
 	// policy is the RBAC policy every cluster begins with.
@@ -151,6 +152,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.auth = auth
 	counts := s.metrics()
 	s.queues = control.NewMetrics()
 	counts.Registry().MustRegister(s.queues)
@@ -288,8 +290,15 @@ func (s *Server) rotate(ctx context.Context) {
 			renewed, err := s.pki.Rotate()
 			if err != nil {
 				s.log.Error("cannot renew certificates", "err", err)
-			} else if len(renewed) > 0 {
+				continue
+			}
+			if len(renewed) > 0 {
 				s.log.Info("renewed certificates", "names", renewed)
+			}
+			// Authorities and keys may have been replaced too, by us or by hand.
+			s.auth.SetTrust(s.pki.CA().Pool, s.pki.FrontProxyCA().Pool)
+			if err := s.auth.SetKeys(s.pki.ServiceAccountKey(), s.pki.ServiceAccountPublicKeys()...); err != nil {
+				s.log.Error("cannot take over the keys of service accounts", "err", err)
 			}
 		}
 	}
