@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	apiversion "k8s.io/apimachinery/pkg/version"
+
+	"proa.dev/server/discovery"
 )
 
 // Check is one part of the server's health.
@@ -24,6 +26,8 @@ type Check struct {
 type Endpoints struct {
 	Version *apiversion.Info
 	Checks  []Check
+	// State knows the groups that the root document lists; it may be nil.
+	State *State
 	// Others are further handlers by path; a path that ends in a slash covers what is below it.
 	Others map[string]http.Handler
 }
@@ -58,15 +62,16 @@ func (e *Endpoints) Handler() http.Handler {
 	}
 	for path, h := range e.Others {
 		mux.Handle(path, h)
-		paths = append(paths, strings.TrimSuffix(path, "/"))
+		paths = append(paths, path)
 	}
-	slices.Sort(paths)
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path != "/" && req.URL.Path != "/index.html" {
 			http.Error(w, "404 page not found", http.StatusNotFound)
 			return
 		}
-		body, err := json.MarshalIndent(map[string][]string{"paths": slices.Compact(paths)}, "", "  ")
+		all := slices.Concat(paths, e.groups())
+		slices.Sort(all)
+		body, err := json.MarshalIndent(map[string][]string{"paths": all}, "", "  ")
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -74,6 +79,20 @@ func (e *Endpoints) Handler() http.Handler {
 		send(w, req, http.StatusOK, "application/json", body)
 	})
 	return mux
+}
+
+// groups are the paths of the groups that are served now, and of their versions.
+func (e *Endpoints) groups() (paths []string) {
+	if e.State == nil {
+		return nil
+	}
+	for _, g := range discovery.Groups(e.State.defs.Load().all).Groups {
+		paths = append(paths, "/apis/"+g.Name)
+		for _, v := range g.Versions {
+			paths = append(paths, "/apis/"+v.GroupVersion)
+		}
+	}
+	return paths
 }
 
 // health serves one of the three health endpoints and its single checks.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,6 +182,17 @@ func TestAllocatedAddressesAreOwned(t *testing.T) {
 	}
 	if m := o.GetManagedFields(); len(m) != 1 || m[0].Manager != self || !bytes.Contains(m[0].FieldsV1.Raw, []byte("f:parentRef")) {
 		t.Errorf("the address is owned by %+v", m)
+	}
+}
+
+func TestTheRootListsGroups(t *testing.T) {
+	r := newRig(t)
+	answer := httptest.NewRecorder()
+	(&Endpoints{State: r.State}).Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	for _, path := range []string{`"/apis/apps"`, `"/apis/autoscaling/v1"`, `"/apis/autoscaling/v2"`, `"/healthz"`} {
+		if !strings.Contains(answer.Body.String(), path) {
+			t.Errorf("no %s in %s", path, answer.Body)
+		}
 	}
 }
 
