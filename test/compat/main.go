@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -62,12 +63,22 @@ func main() {
 	}
 }
 
-// controllers are the loops of upstream's controller manager that proa's
-// server has too.
+// controllers are the loops of upstream's controller manager that run, those
+// without which its API server would answer otherwise. All others stay out on
+// both sides, so that a step finds its object as the step before left it.
 func controllers() []string {
 	return []string{
 		"serviceaccount-controller", "root-ca-certificate-publisher-controller", "namespace-controller", "clusterrole-aggregation-controller",
 		"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller", "volumeattributesclass-protection-controller",
+	}
+}
+
+// proaControllers are proa's names of the same loops. That of definitions is
+// part of upstream's API server.
+func proaControllers() []string {
+	return []string{
+		"service-account-controller", "root-ca-cert-publisher", "namespace-controller", "clusterrole-aggregation-controller",
+		"pv-protection-controller", "pvc-protection-controller", "volumeattributesclass-protection-controller", "crd-finalizer",
 	}
 }
 
@@ -94,7 +105,9 @@ func run(ctx context.Context, f flags) error {
 		return err
 	}
 	defer stopA()
-	second := func(ctx context.Context) (*upstream.System, error) { return upstream.StartProa(ctx, f.proa) }
+	second := func(ctx context.Context) (*upstream.System, error) {
+		return upstream.StartProa(ctx, f.proa, "--controllers", strings.Join(proaControllers(), ","))
+	}
 	if f.upstreamOnly {
 		second = startUpstream
 	}
@@ -156,6 +169,9 @@ func conclude(f flags, home string, s *summary) error {
 		return err
 	}
 	fmt.Println(s.line())
+	if f.focus == "" && f.step == "" && !f.upstreamOnly {
+		fmt.Print(s.unmatched())
+	}
 	if f.upstreamOnly {
 		if s.unexplained > 0 {
 			return errors.New("upstream differs from itself: the masks or the corpus are wrong")

@@ -131,6 +131,18 @@ func (s *summary) line() string {
 		len(s.rows), t.requests, t.same, t.order, t.explained, t.unexplained, t.blocked)
 }
 
+// unmatched names the lines of explained.txt that no difference of a whole run
+// matched: what they explained is gone, or shows only now and then.
+func (s *summary) unmatched() string {
+	var b strings.Builder
+	for _, e := range s.reasons {
+		if e.count == 0 {
+			fmt.Fprintf(&b, "explained.txt: nothing matches %s\n", e.expr)
+		}
+	}
+	return b.String()
+}
+
 // group is a difference that shows in several places.
 type group struct {
 	key   string
