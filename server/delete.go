@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -276,21 +279,59 @@ func (s *Server) removeAll(ctx context.Context, r *Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	errs := make([]error, len(page.Items))
+	s.removeEach(ctx, r, page.Items, errs)
 	deleted := &List{Meta: page.Meta}
-	for _, e := range page.Items {
-		one := *r
-		one.Verb, one.Namespace, one.Name = "delete", e.Object.GetNamespace(), e.Object.GetName()
-		one.Options.Delete = r.Options.Delete.DeepCopy()
-		_, _, err := s.removeObject(ctx, &one)
-		if apierrors.IsNotFound(err) {
-			continue
+	for i, e := range page.Items {
+		switch {
+		case errs[i] == nil:
+			deleted.Items = append(deleted.Items, e) // as it was
+		case !apierrors.IsNotFound(errs[i]):
+			return nil, errs[i]
 		}
-		if err != nil {
-			return nil, err
-		}
-		deleted.Items = append(deleted.Items, e) // as it was
 	}
 	return &Response{Code: http.StatusOK, List: deleted}, nil
+}
+
+// removals is how many objects of a collection are removed at a time: the store writes several to disk at once.
+const removals = 16
+
+// removeEach removes the objects of a collection. After an error it begins with no further one.
+func (s *Server) removeEach(ctx context.Context, r *Request, items []*watch.Entry, errs []error) {
+	workers := removals
+	if r.trail != nil { // it is not for several at once
+		workers = 1
+	}
+	var next atomic.Int64
+	var failed atomic.Bool
+	var wg sync.WaitGroup
+	for range min(workers, len(items)) {
+		wg.Go(func() {
+			for !failed.Load() {
+				i := int(next.Add(1)) - 1
+				if i >= len(items) {
+					return
+				}
+				if errs[i] = s.removeOne(ctx, *r, items[i].Object); errs[i] != nil && !apierrors.IsNotFound(errs[i]) {
+					failed.Store(true)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// removeOne removes one object of a collection. A panic is an error here: nobody above this goroutine would catch it.
+func (s *Server) removeOne(ctx context.Context, r Request, obj kind.Object) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = apierrors.NewInternalError(fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	r.Verb, r.Namespace, r.Name = "delete", obj.GetNamespace(), obj.GetName()
+	r.Options.Delete = r.Options.Delete.DeepCopy()
+	_, _, err = s.removeObject(ctx, &r)
+	return err
 }
 
 func revision(obj kind.Object) (int64, error) {
