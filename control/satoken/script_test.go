@@ -2,6 +2,7 @@ package satoken_test
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -11,5 +12,5 @@ import (
 
 func TestScripts(t *testing.T) {
 	issue := func(a *corev1.ServiceAccount, secret string) (string, error) { return a.Name + " by " + secret, nil }
-	controltest.Scripts(t, "testdata/scripts/*.txt", satoken.Tokens(issue, "PEM"), satoken.Cleaner(satoken.DefaultCleanUp), satoken.Tracker())
+	controltest.Scripts(t, "testdata/scripts/*.txt", satoken.Tokens(issue, "PEM"), satoken.Cleaner(240*time.Hour), satoken.Tracker())
 }
