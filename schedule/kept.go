@@ -53,8 +53,7 @@ func (c *compiled) decideAgain(s *Snapshot, pod *PodInfo, seed Seed) Decision {
 
 func (k *kept) keep(profile, shape string, c *compiled) {
 	if k.count >= mostKept {
-		clear(k.profiles)
-		k.count = 0
+		k.forgetOne()
 	}
 	if k.profiles[profile] == nil {
 		k.profiles[profile] = map[string]*compiled{}
@@ -62,6 +61,18 @@ func (k *kept) keep(profile, shape string, c *compiled) {
 	k.profiles[profile][shape] = c
 	k.count++
 	c.known = true
+}
+
+// forgetOne makes room. Which one goes is chance: where pods of many templates take turns, to forget all or the oldest would
+// mean to know none of them when its turn comes.
+func (k *kept) forgetOne() {
+	for _, shapes := range k.profiles {
+		for shape := range shapes {
+			delete(shapes, shape)
+			k.count--
+			return
+		}
+	}
 }
 
 // catchUp brings closures that count pods up to a snapshot. It returns false when they have to be made anew.
