@@ -128,7 +128,7 @@ const (
 // ImageLocality prefers nodes that have the images of the pod already. An image counts less while few nodes have it, so that
 // not all pods go to them.
 func ImageLocality() Plugin {
-	return Plugin{Name: "ImageLocality", Prepare: func(s *Snapshot, p *PodInfo) Prepared {
+	return Plugin{Name: "ImageLocality", Images: true, Prepare: func(s *Snapshot, p *PodInfo) Prepared {
 		type image struct {
 			name  string
 			share float64

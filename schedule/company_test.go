@@ -97,6 +97,10 @@ func TestToldIsPrepared(t *testing.T) {
 			case rng.IntN(3) == 0:
 				state.RemovePod(placed[at])
 				placed = append(placed[:at], placed[at+1:]...)
+			case rng.IntN(10) == 0: // an image comes to a node
+				n := state.Snapshot().At(rng.IntN(state.Snapshot().Len())).Node.DeepCopy()
+				n.Status.Images = []corev1.ContainerImage{{Names: []string{"registry.k8s.io/pause:3.10"}, SizeBytes: 1 << 30}}
+				state.SetNode(n)
 			case rng.IntN(20) == 0: // a node moves
 				n := state.Snapshot().At(rng.IntN(state.Snapshot().Len())).Node.DeepCopy()
 				n.Labels[corev1.LabelTopologyZone] = fmt.Sprintf("zone-%d", rng.IntN(4))

@@ -49,6 +49,7 @@ type compiled struct {
 	limits  sets.Set[string] // plugins that set nodes
 
 	layout   uint64
+	images   uint64 // the state of images in the cluster
 	seq      uint64
 	known    bool      // it is kept for equal pods, so what is found out about nodes is noted
 	cells    []cell    // by slot
@@ -75,7 +76,7 @@ type cell struct {
 }
 
 func compile(s *Snapshot, pod *PodInfo, profile *Profile) *compiled {
-	c := &compiled{profile: profile, parts: make([]part, 0, len(profile.Plugins)), lasting: true, layout: s.Layout, seq: s.seq}
+	c := &compiled{profile: profile, parts: make([]part, 0, len(profile.Plugins)), lasting: true, layout: s.Layout, images: s.pictures, seq: s.seq}
 	var limited bool
 	for i := range profile.Plugins {
 		pl := &profile.Plugins[i]

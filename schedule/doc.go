@@ -32,7 +32,7 @@
 // Generation of the node changes; it is right for whatever reads only the pod and the NodeInfo. WhileTold says that the
 // closures stay true if Update is called for every pod that comes to a node or leaves it; it is for plugins that count pods
 // elsewhere. A plugin that has nothing to say about a pod returns Silent, not the zero Prepared. A kept Prepared is thrown
-// away when nodes come, go or change their images, labels or taints, and when an object changes that unsettles it.
+// away when nodes come, go or change their labels or taints, and when an object changes that unsettles it.
 //
 // Pods are equal when Shape says so: same namespace, labels, owner and all of the spec that plugins look at. A plugin that
 // reads something else of a pod must not promise anything, or Shape must learn about it.

@@ -22,7 +22,7 @@ func (k *kept) decide(s *Snapshot, t *try, seed Seed, changed changes) Decision 
 		return Decide(s, t.info, profile, seed)
 	}
 	c := k.profiles[profile.Name][shape]
-	if c != nil && !c.catchUp(s, changed) {
+	if c != nil && !c.catchUp(s, t.info, changed) {
 		delete(k.profiles[profile.Name], shape)
 		k.count--
 		c = nil
@@ -53,8 +53,7 @@ func (c *compiled) decideAgain(s *Snapshot, pod *PodInfo, seed Seed) Decision {
 
 func (k *kept) keep(profile, shape string, c *compiled) {
 	if k.count >= mostKept {
-		clear(k.profiles)
-		k.count = 0
+		k.forgetOne()
 	}
 	if k.profiles[profile] == nil {
 		k.profiles[profile] = map[string]*compiled{}
@@ -64,10 +63,25 @@ func (k *kept) keep(profile, shape string, c *compiled) {
 	c.known = true
 }
 
+// forgetOne makes room. Which one goes is chance: where pods of many templates take turns, to forget all or the oldest would
+// mean to know none of them when its turn comes.
+func (k *kept) forgetOne() {
+	for _, shapes := range k.profiles {
+		for shape := range shapes {
+			delete(shapes, shape)
+			k.count--
+			return
+		}
+	}
+}
+
 // catchUp brings closures that count pods up to a snapshot. It returns false when they have to be made anew.
-func (c *compiled) catchUp(s *Snapshot, changed changes) bool {
+func (c *compiled) catchUp(s *Snapshot, pod *PodInfo, changed changes) bool {
 	if c.layout != s.Layout {
 		return false
+	}
+	if c.images != s.pictures {
+		c.newImages(s, pod)
 	}
 	if c.seq == s.seq {
 		return true
@@ -96,6 +110,20 @@ func (c *compiled) catchUp(s *Snapshot, changed changes) bool {
 		}
 	}
 	return true
+}
+
+// newImages prepares those anew who count images. While pods start everywhere, images come to nodes all the time, and nobody
+// else has to begin from the start because of it.
+func (c *compiled) newImages(s *Snapshot, pod *PodInfo) {
+	c.images = s.pictures
+	for i := range c.parts {
+		if p := &c.parts[i]; p.Images {
+			p.Prepared = p.Prepare(s, pod)
+		}
+	}
+	for i := range c.cells {
+		c.cells[i].scored, c.cells[i].plain = false, 0
+	}
 }
 
 // shape is that of the pod, worked out once.

@@ -21,6 +21,8 @@ type Plugin struct {
 	Weight int64
 	// Reads are the resources besides pods and nodes whose objects it looks up in Snapshot.Cluster.
 	Reads []schema.GroupResource
+	// Images says that what it prepares depends on how many nodes have an image; it may only score.
+	Images bool
 	// Wakes are the changes that can make a pod fit which it has rejected.
 	Wakes []Wake
 	// Gate keeps a pod out of the queue for as long as it returns a verdict.

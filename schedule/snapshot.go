@@ -21,7 +21,7 @@ type Cluster interface {
 type Snapshot struct {
 	// Cluster may be nil in tests of plugins that read nothing from it.
 	Cluster Cluster
-	// Layout changes with the set of nodes, the images on them, and the objects of Cluster.
+	// Layout changes with the set of nodes, their labels and taints, and the objects of Cluster.
 	Layout uint64
 
 	chunks []*chunk         // nodes by slot
@@ -33,6 +33,7 @@ type Snapshot struct {
 	// nominated are pods that wait for room on a node, by slot.
 	nominated map[int32][]*PodInfo
 	seq       uint64 // how many pods have come and gone before
+	pictures  uint64 // how often images have
 }
 
 // chunkSize is what is copied when one node changes.

@@ -23,10 +23,11 @@ type spreadCount struct {
 // spreadDomains are the domains of one rule.
 type spreadDomains struct {
 	spreadRule
-	which int    // its selector
-	self  int    // 1 if the pod itself counts
-	seats []seat // by slot
-	names map[string]int32
+	which int              // its selector
+	self  int              // 1 if the pod itself counts
+	seats []seat           // by slot
+	alone bool             // every node is a domain of its own, with the number of its slot
+	names map[string]int32 // domains, while they are being found
 	count []int
 	in    []bool // domains with a node that counts
 	seen  []int  // by domain, the last search that found it
@@ -46,7 +47,7 @@ func newSpreadCount(pod *corev1.Pod, hard, soft []spreadRule, strict bool) *spre
 	var texts []string
 	domains := func(rules []spreadRule) (out []spreadDomains) {
 		for _, r := range rules {
-			d := spreadDomains{spreadRule: r, names: map[string]int32{}}
+			d := spreadDomains{spreadRule: r}
 			text := r.selector.String()
 			if d.which = slices.Index(texts, text); d.which < 0 {
 				d.which = len(texts)
@@ -66,10 +67,11 @@ func newSpreadCount(pod *corev1.Pod, hard, soft []spreadRule, strict bool) *spre
 // fill counts all pods of a snapshot.
 func (c *spreadCount) fill(s *Snapshot) {
 	wants := nodeaffinity.GetRequiredNodeAffinity(c.pod)
-	for _, list := range [][]spreadDomains{c.hard, c.soft} {
-		for i := range list {
-			list[i].seats = make([]seat, s.slotCount())
-		}
+	for i := range c.hard {
+		c.hard[i].open(s.slotCount(), false)
+	}
+	for i := range c.soft {
+		c.soft[i].open(s.slotCount(), c.soft[i].key == corev1.LabelHostname)
 	}
 	found := make([]int, len(c.selectors))
 	for n := range s.All() {
@@ -79,17 +81,28 @@ func (c *spreadCount) fill(s *Snapshot) {
 		complete := hasKeys(n, c.hard)
 		for i := range c.hard {
 			d := &c.hard[i]
-			d.place(n, false, complete && d.eligible(c.pod, wants, n), found[d.which])
+			d.place(n, complete && d.eligible(c.pod, wants, n), found[d.which])
 		}
 		complete = !c.strict || hasKeys(n, c.soft)
 		for i := range c.soft {
 			d := &c.soft[i]
-			alone := d.key == corev1.LabelHostname
-			d.place(n, alone, alone || complete && d.eligible(c.pod, wants, n), found[d.which])
+			d.place(n, d.alone || complete && d.eligible(c.pod, wants, n), found[d.which])
 		}
 	}
 	for i := range c.hard {
+		c.hard[i].names = nil
 		c.hard[i].settle()
+	}
+	for i := range c.soft {
+		c.soft[i].names = nil
+	}
+}
+
+// open makes room for the nodes.
+func (d *spreadDomains) open(slots int, alone bool) {
+	d.seats, d.alone, d.names = make([]seat, slots), alone, map[string]int32{}
+	if alone {
+		d.count, d.in, d.seen = make([]int, slots), make([]bool, slots), make([]int, slots)
 	}
 }
 
@@ -116,29 +129,30 @@ func countMatching(n *NodeInfo, selector labels.Selector, namespace string) (cou
 	return count
 }
 
-// place gives a node its seat. alone says that every node is a domain of its own.
-func (d *spreadDomains) place(n *NodeInfo, alone, counts bool, pods int) {
+// place gives a node its seat.
+func (d *spreadDomains) place(n *NodeInfo, counts bool, pods int) {
 	value, has := n.Node.Labels[d.key]
 	if !has {
 		d.seats[n.Slot] = seat{domain: -1}
 		return
 	}
-	if alone {
-		value = n.Name()
-	}
-	at, known := d.names[value]
-	if !known {
-		at = int32(len(d.count))
-		d.names[value] = at
-		d.count, d.in, d.seen = append(d.count, 0), append(d.in, false), append(d.seen, 0)
+	at := int32(n.Slot)
+	if !d.alone {
+		var known bool
+		if at, known = d.names[value]; !known {
+			at = int32(len(d.count))
+			d.names[value] = at
+			d.count, d.in, d.seen = append(d.count, 0), append(d.in, false), append(d.seen, 0)
+		}
 	}
 	d.seats[n.Slot] = seat{at, counts}
-	if counts {
-		d.count[at] += pods
-		if !d.in[at] {
-			d.in[at] = true
-			d.size++
-		}
+	if !counts {
+		return
+	}
+	d.count[at] += pods
+	if !d.in[at] {
+		d.in[at] = true
+		d.size++
 	}
 }
 

@@ -355,7 +355,8 @@ func (s *State) countImages(images map[string]int64, by int32) {
 	for name := range images {
 		s.cur.images.add(name, by)
 	}
-	s.Touch()
+	s.taken = nil
+	s.cur.pictures++
 }
 
 func (s *State) placeInZone(slot int32, node *corev1.Node) {

@@ -7,6 +7,4 @@ import (
 	"proa.dev/control/definition"
 )
 
-func TestScripts(t *testing.T) {
-	controltest.Scripts(t, "testdata/*.txt", definition.Controller())
-}
+func TestScripts(t *testing.T) { controltest.Scripts(t, "testdata/*.txt", definition.Controller()) }

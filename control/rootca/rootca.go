@@ -59,7 +59,7 @@ func decide(have *corev1.ConfigMap, namespace, bundle string) *corev1.ConfigMap 
 			Data:       data,
 		}
 	}
-	if maps.Equal(have.Data, data) && have.Annotations["kubernetes.io/description"] == why {
+	if maps.Equal(have.Data, data) && have.Annotations["kubernetes.io/description"] != "" {
 		return nil
 	}
 	want := have.DeepCopy()

@@ -14,6 +14,11 @@ func TestDecide(t *testing.T) {
 	if got := decide(fresh, "ns", "PEM"); got != nil {
 		t.Errorf("nothing to do, got %+v", got)
 	}
+	worded := fresh.DeepCopy()
+	worded.Annotations["kubernetes.io/description"] = "in other words"
+	if got := decide(worded, "ns", "PEM"); got != nil {
+		t.Errorf("a description of somebody else's, got %+v", got)
+	}
 	for what, change := range map[string]func(*corev1.ConfigMap){
 		"other data":    func(c *corev1.ConfigMap) { c.Data["ca.crt"] = "x" },
 		"more data":     func(c *corev1.ConfigMap) { c.Data["more"] = "x" },

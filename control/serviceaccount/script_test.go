@@ -7,6 +7,4 @@ import (
 	"proa.dev/control/serviceaccount"
 )
 
-func TestScripts(t *testing.T) {
-	controltest.Scripts(t, "testdata/*.txt", serviceaccount.Controller())
-}
+func TestScripts(t *testing.T) { controltest.Scripts(t, "testdata/*.txt", serviceaccount.Controller()) }
