@@ -4,7 +4,7 @@ TAGS  := -tags grpcnotrace
 GO    := CGO_ENABLED=0 go
 LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.0
 
-.PHONY: build up down test unit e2e race lint fuzz conformance compat bench gate generate
+.PHONY: build up down test unit e2e race lint fuzz conformance compat compat-loops bench gate generate
 
 build: bin/kubectl
 	$(GO) build $(TAGS) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
@@ -51,6 +51,10 @@ gate: build
 
 compat: build
 	$(GO) run $(TAGS) ./test/compat -docs docs/compat.md
+
+# Controllers and scheduler side by side with upstream's; RUN=job,quota plays only scenarios with these beginnings.
+compat-loops: build
+	$(GO) run $(TAGS) ./test/loops $(if $(RUN),-run $(RUN),-docs docs/compat-loops.md)
 
 bench: build
 	$(GO) run $(TAGS) ./test/bench -out docs/benchmarks.md
