@@ -22,6 +22,8 @@ import (
 	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/control/autoscale"
+	"proa.dev/control/available"
+	"proa.dev/control/bootstrap"
 	"proa.dev/control/certificate"
 	"proa.dev/control/clusterrole"
 	"proa.dev/control/cronjob"
@@ -32,21 +34,26 @@ import (
 	"proa.dev/control/endpoints"
 	"proa.dev/control/endpointslice"
 	"proa.dev/control/ephemeral"
+	"proa.dev/control/expand"
+	"proa.dev/control/flowconfig"
 	"proa.dev/control/gc"
 	"proa.dev/control/ipam"
 	"proa.dev/control/job"
 	"proa.dev/control/mirror"
 	"proa.dev/control/namespace"
 	"proa.dev/control/nodelife"
+	"proa.dev/control/podcertificate"
 	"proa.dev/control/podgc"
 	"proa.dev/control/protection"
 	"proa.dev/control/quota"
 	"proa.dev/control/replicaset"
+	"proa.dev/control/resourceclaim"
 	"proa.dev/control/rootca"
 	"proa.dev/control/satoken"
 	"proa.dev/control/serviceaccount"
 	"proa.dev/control/servicecidr"
 	"proa.dev/control/statefulset"
+	"proa.dev/control/storageversion"
 	"proa.dev/control/tainteviction"
 	"proa.dev/control/trustbundle"
 	"proa.dev/control/ttl"
@@ -111,10 +118,19 @@ func (s *Server) every() []control.Controller {
 		trustbundle.Controller(string(s.pki.CA().PEM)),
 		satoken.Tokens(func(a *corev1.ServiceAccount, secret string) (string, error) { return s.auth.IssueLegacy(a, secret) }, string(s.pki.CA().PEM)),
 		satoken.Tracker(),
+		bootstrap.Signer(),
+		bootstrap.Cleaner(),
+		podcertificate.Controller(),
+		storageversion.Controller(s.state.Def),
+		available.APIServices(),
+		available.FlowSchemas(),
+		expand.Controller(),
 		satoken.Cleaner(satoken.DefaultCleanUp),
 		ipam.Controller(s.podRanges()),
 	)
 	all = append(all, volume.Controllers(volume.Config{})...)
+	all = append(all, resourceclaim.Controllers()...)
+	all = append(all, flowconfig.Controllers()...)
 	if s.Simulate > 0 {
 		all = append(all, simulate.Controllers(simulate.Behaviour{Quiet: s.Simulate > quietNodes})...)
 	}
@@ -226,7 +242,7 @@ func (s *Server) scheduler(ctx context.Context) error {
 
 // openScheduler reads how Pods are to be placed.
 func (s *Server) openScheduler(counts prometheus.Registerer) error {
-	s.placing = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics()}
+	s.placing = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics(), Post: askExtender}
 	if err := counts.Register(s.placing.Metrics); err != nil {
 		return err
 	}

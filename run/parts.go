@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
 
+	"proa.dev/control/satoken"
 	"proa.dev/kinds/apiregistration"
 	"proa.dev/kinds/flowcontrol"
 	"proa.dev/kinds/kind"
@@ -34,6 +35,9 @@ func (s *Server) authenticator() (identities, error) {
 		ClientCAs: s.pki.CA().Pool, FrontProxyCAs: s.pki.FrontProxyCA().Pool,
 		Issuers: []string{s.Issuer}, SigningKey: s.pki.ServiceAccountKey(), VerifyKeys: s.pki.ServiceAccountPublicKeys(),
 		Lookup: server.Accounts{State: s.state}, Anonymous: authn.PublicPaths,
+		LegacyUsed: func(ctx context.Context, secret *corev1.Secret, day string) {
+			satoken.Used(s.front.Client(apiserver()), s.log)(ctx, secret, day)
+		},
 	})
 	return identities{a}, err
 }

@@ -245,7 +245,7 @@ func (s *Server) advertise() netip.AddrPort {
 // begin makes what every cluster begins with.
 func (s *Server) begin(ctx context.Context) error {
 	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.reachable(), Policy: s.policy, Objects: s.registrations()}
-	c := s.front.Client(&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
+	c := s.front.Client(apiserver())
 	if err := server.Plant(ctx, c, s.rbac, seed); err != nil {
 		return fmt.Errorf("make the objects of a new cluster: %w", err)
 	}
@@ -257,6 +257,11 @@ func (s *Server) begin(ctx context.Context) error {
 		return err
 	}
 	return server.Point(ctx, c, seed)
+}
+
+// apiserver is the server's own identity.
+func apiserver() user.Info {
+	return &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 }
 
 // reachable is the address the Service default/kubernetes leads to. Endpoints may not be loopback addresses, so a server
