@@ -7,4 +7,6 @@ import (
 	"proa.dev/control/daemonset"
 )
 
-func TestScripts(t *testing.T) { controltest.Scripts(t, "testdata/scripts/*.txt", daemonset.Controller()) }
+func TestScripts(t *testing.T) {
+	controltest.Scripts(t, "testdata/scripts/*.txt", daemonset.Controller())
+}

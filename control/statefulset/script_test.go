@@ -7,4 +7,6 @@ import (
 	"proa.dev/control/statefulset"
 )
 
-func TestScripts(t *testing.T) { controltest.Scripts(t, "testdata/scripts/*.txt", statefulset.Controller()) }
+func TestScripts(t *testing.T) {
+	controltest.Scripts(t, "testdata/scripts/*.txt", statefulset.Controller())
+}
