@@ -21,6 +21,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/control/attach"
 	"proa.dev/control/autoscale"
 	"proa.dev/control/available"
 	"proa.dev/control/bootstrap"
@@ -125,6 +126,7 @@ func (s *Server) every() []control.Controller {
 		available.APIServices(),
 		available.FlowSchemas(),
 		expand.Controller(),
+		attach.Controller(attach.Config{}),
 		satoken.Cleaner(satoken.DefaultCleanUp),
 		ipam.Controller(s.podRanges()),
 	)
