@@ -74,6 +74,9 @@ func TestWholeClusterInABubble(t *testing.T) {
 		if got := causeOf(t, c, rs.UID); got != made.GetUID() {
 			t.Errorf("the ReplicaSet was caused by %q, want the Deployment %q", got, made.GetUID())
 		}
+		if r := c.Server.Records(pod.UID); len(r) < 2 || r[1].User != "system:kube-scheduler" || r[1].CauseUID != pod.UID || r[1].CauseRev != r[0].Rev {
+			t.Errorf("the second write to the Pod is %+v, want its binding, caused by its creation", r)
+		}
 		if got := causeOf(t, c, pod.UID); got != rs.UID {
 			t.Errorf("the Pod was caused by %q, want the ReplicaSet %q", got, rs.UID)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -48,6 +49,8 @@ func (d *door) Modify(ctx context.Context, gr schema.GroupResource, namespace, n
 	s := d.server
 	def := s.State.Def(gr)
 	r := &Request{Verb: "update", Def: def, Namespace: namespace, Name: name, User: d.user, Options: Options{DryRun: dryRun}}
+	r.Clock.Begin(time.Now())
+	r.causedBy(ctx)
 	for try := 0; ; try++ {
 		cur, err := s.State.Get(ctx, gr, namespace, name)
 		if err != nil {

@@ -69,9 +69,7 @@ func (l *local) object(ctx context.Context, r *Request) (kind.Object, error) {
 // serve takes a request through the pipeline, and leaves on the caller's trail what it wrote.
 func (l *local) serve(ctx context.Context, r *Request) (*Response, error) {
 	trail := client.TrailOf(ctx)
-	if trail != nil {
-		r.Clock.Record.CauseUID, r.Clock.Record.CauseRev = trail.CauseUID, trail.CauseRev
-	}
+	r.causedBy(ctx)
 	res, err := l.server.serveLocal(ctx, r)
 	if rev := r.Clock.Record.Rev; rev != 0 {
 		trail.Wrote(r.Def.Resource(), rev)
@@ -79,6 +77,13 @@ func (l *local) serve(ctx context.Context, r *Request) (*Response, error) {
 		trail.Wrote(r.Def.Resource(), 0)
 	}
 	return res, err
+}
+
+// causedBy notes the write that led to this one.
+func (r *Request) causedBy(ctx context.Context) {
+	if t := client.TrailOf(ctx); t != nil {
+		r.Clock.Record.CauseUID, r.Clock.Record.CauseRev = t.CauseUID, t.CauseRev
+	}
 }
 
 // unsure says that a request may have written at a revision that is not known.
