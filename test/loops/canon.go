@@ -158,6 +158,12 @@ func tidy(kind string, c object) {
 				sortAll(s, k)
 			}
 		}
+	case "Secret":
+		if data, ok := c["data"].(object); ok {
+			for k := range data {
+				data[k] = "DATA"
+			}
+		}
 	case "Node":
 		// Ranges of addresses for Pods are given out by choice of whoever set up the cluster.
 		if spec, ok := c["spec"].(object); ok {

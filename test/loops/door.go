@@ -137,7 +137,11 @@ func (d *door) do(ctx context.Context, method, path, content string, body any) (
 		return nil, &refusal{resp.StatusCode, string(data)}
 	}
 	if resp.StatusCode >= 300 {
-		return nil, &refusal{resp.StatusCode, text(out, "message")}
+		r := &refusal{resp.StatusCode, text(out, "message")}
+		for _, c := range items(out, "details", "causes") {
+			r.text += fmt.Sprintf(" (%s %s: %s)", text(c, "reason"), text(c, "field"), text(c, "message"))
+		}
+		return nil, r
 	}
 	return out, nil
 }

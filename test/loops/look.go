@@ -135,5 +135,5 @@ func (e *eye) rest(ctx context.Context, space string, quiet time.Duration) ([]ob
 
 const (
 	restLimit  = 60 * time.Second
-	untilLimit = 60 * time.Second
+	untilLimit = 100 * time.Second
 )

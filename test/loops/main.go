@@ -126,26 +126,15 @@ func (o options) upstream(ctx context.Context, all []*scenario) (map[string]*rec
 		return nil, err
 	}
 	defer up.Stop()
-	played, err := o.playAll(ctx, up, missing)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range missing {
-		r := played[s.name]
+	// Each record is kept as soon as it is there, and read back, so that numbers have the same type as in recorded ones.
+	return out, o.playAll(ctx, up, missing, func(s *scenario, r *record) error {
 		data, err := json.MarshalIndent(r, "", " ")
-		if err != nil {
-			return nil, err
+		if err := errors.Join(err, ctx.Err()); err != nil {
+			return err
 		}
-		if err := os.WriteFile(file(s), data, 0o644); err != nil {
-			return nil, err
-		}
-		// As the recorded ones, so that numbers have the same type.
 		out[s.name] = &record{}
-		if err := json.Unmarshal(data, out[s.name]); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+		return errors.Join(os.WriteFile(file(s), data, 0o644), json.Unmarshal(data, out[s.name]))
+	})
 }
 
 func (o options) proa(ctx context.Context, all []*scenario) (map[string]*record, error) {
@@ -155,34 +144,38 @@ func (o options) proa(ctx context.Context, all []*scenario) (map[string]*record,
 		return nil, err
 	}
 	defer s.Stop()
-	return o.playAll(ctx, s, all)
+	out := map[string]*record{}
+	return out, o.playAll(ctx, s, all, func(s *scenario, r *record) error {
+		out[s.name] = r
+		return nil
+	})
 }
 
-// playAll plays scenarios, those that touch nodes one at a time after the others.
-func (o options) playAll(ctx context.Context, s *upstream.System, all []*scenario) (map[string]*record, error) {
+// playAll plays scenarios, those that touch nodes one at a time after the others, and hands over one record after another.
+func (o options) playAll(ctx context.Context, s *upstream.System, all []*scenario, keep func(*scenario, *record) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var loops sync.WaitGroup
 	defer loops.Wait()
 	defer cancel()
 	d, err := open(s)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	k := &kubelets{door: d, silent: map[string]bool{}}
 	sys := &system{d, k, &eye{door: d, kubelets: k, views: map[string]*view{}}, o.quiet}
 	loops.Go(func() { k.renew(ctx) })
 	loops.Go(func() { sys.eye.watch(ctx) })
 	if err := sys.addNodes(ctx, "n1", "n2"); err != nil {
-		return nil, err
+		return err
 	}
-	out := map[string]*record{}
 	var mu sync.Mutex
+	var errs []error
 	one := func(sc *scenario) {
 		started := time.Now()
 		r := sys.play(ctx, sc)
 		mu.Lock()
 		defer mu.Unlock()
-		out[sc.name] = r
+		errs = append(errs, keep(sc, r))
 		fmt.Printf("  %s %s %.0fs %s\n", s.Name, sc.name, time.Since(started).Seconds(), strings.Join(r.Answers, "; "))
 	}
 	slots := make(chan struct{}, o.many)
@@ -210,7 +203,7 @@ func (o options) playAll(ctx context.Context, s *upstream.System, all []*scenari
 		sys.clear(ctx, []*scenario{sc})
 		clean = true
 	}
-	return out, errors.Join(ctx.Err(), dead(s))
+	return errors.Join(append(errs, ctx.Err(), dead(s))...)
 }
 
 func dead(s *upstream.System) error {
