@@ -8,8 +8,8 @@ import (
 
 // The bounds on Events, as Kubernetes has them.
 const (
-	// similarMost is how many different messages of one kind about one object are kept apart in similarFor; further ones
-	// are combined.
+	// similarMost is the number of different messages of one kind about one object from which on they are combined, until
+	// there was none for similarFor.
 	similarMost = 10
 	similarFor  = 10 * time.Minute
 	// An object may have spamBurst Events at once, and one more in each spamEvery.
@@ -43,9 +43,9 @@ type run struct {
 	stored *corev1.Event // nil before the first is written
 }
 
-// messages are the texts of one happening, since a moment.
+// messages are the texts of one happening, and when the last one came.
 type messages struct {
-	since time.Time
+	last  time.Time
 	texts map[string]bool
 }
 
@@ -73,14 +73,16 @@ func (s *similar) add(ev *corev1.Event) *run {
 	what := happening{about, ev.Type, ev.Reason}
 	key := series{what, ev.Message}
 	m := s.kinds[what]
-	if m == nil || now.Sub(m.since) > similarFor {
-		m = &messages{since: now, texts: map[string]bool{}}
+	if m == nil || now.Sub(m.last) > similarFor {
+		m = &messages{texts: map[string]bool{}}
 		s.kinds[what] = m
 	}
-	if m.texts[ev.Message] = true; len(m.texts) > similarMost {
+	m.last = now
+	if m.texts[ev.Message] = true; len(m.texts) >= similarMost {
 		delete(m.texts, ev.Message)
 		key.message = ""
 		ev.Message = "(combined from similar events): " + ev.Message
+		ev.ReportingController, ev.ReportingInstance = "", "" // combined ones name their source only
 	}
 	r := s.series[key]
 	if r == nil {

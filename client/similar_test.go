@@ -36,14 +36,21 @@ func TestManyMessagesAreCombined(t *testing.T) {
 	s, now := newSimilar(), time.Unix(1000, 0)
 	var last *corev1.Event
 	var r *run
-	for i := range 12 {
+	for i := range 11 {
 		last = happened("a", "Failed", fmt.Sprint("try ", i), now)
-		r = s.add(last)
+		last.ReportingController = "tester"
+		if r = s.add(last); i == 8 && (last.Message != "try 8" || last.ReportingController != "tester") {
+			t.Errorf("the ninth is %q, want it as it is", last.Message)
+		}
 	}
-	if last.Message != "(combined from similar events): try 11" || r.count != 2 {
-		t.Errorf("the twelfth is %q with count %d, want the second combined one", last.Message, r.count)
+	if last.Message != "(combined from similar events): try 10" || r.count != 2 || last.ReportingController != "" {
+		t.Errorf("the eleventh is %q with count %d by %q, want the second combined one", last.Message, r.count, last.ReportingController)
 	}
-	later := happened("a", "Failed", "try 12", now.Add(similarFor+time.Second))
+	soon := happened("a", "Failed", "try 11", now.Add(similarFor))
+	if s.add(soon); soon.Message != "(combined from similar events): try 11" {
+		t.Errorf("a little later: %q, want it combined", soon.Message)
+	}
+	later := happened("a", "Failed", "try 12", now.Add(2*similarFor+time.Second))
 	if s.add(later); later.Message != "try 12" {
 		t.Errorf("after a while: %q, want it as it is", later.Message)
 	}
