@@ -20,6 +20,7 @@ import (
 var (
 	generated = regexp.MustCompile(`~\d+`)
 	ages      = regexp.MustCompile(`\s(\d+[smhd])+(\s|$)`)
+	added     = regexp.MustCompile(`timeAdded: .*`)
 )
 
 // learn gives an object with a generated name the name it is shown as, and remembers its UID.

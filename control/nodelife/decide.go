@@ -41,6 +41,18 @@ func unready(st *corev1.PodStatus, now time.Time) bool {
 	return false
 }
 
+// oldNames gives a node its system and its architecture under their old names too, which selectors may still use. It says
+// whether that changes anything.
+func oldNames(node *corev1.Node) (changed bool) {
+	for from, to := range map[string]string{corev1.LabelOSStable: "beta.kubernetes.io/os", corev1.LabelArchStable: "beta.kubernetes.io/arch"} {
+		if v, ok := node.Labels[from]; ok && node.Labels[to] != v {
+			node.Labels[to] = v
+			changed = true
+		}
+	}
+	return changed
+}
+
 // keepsAway are the taints that conditions of a node make.
 func keepsAway(node *corev1.Node) (keys []string) {
 	for _, c := range node.Status.Conditions {
@@ -102,7 +114,7 @@ func (t *tower) taints(c *control.Cluster, node *corev1.Node, now time.Time) (wa
 	}
 	for _, key := range away {
 		if !slices.ContainsFunc(want, func(x corev1.Taint) bool { return x.Key == key && x.Effect == corev1.TaintEffectNoSchedule }) {
-			want = append(want, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule, TimeAdded: nil})
+			want = append(want, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule, TimeAdded: new(metav1.NewTime(now))})
 		}
 	}
 	key := map[corev1.ConditionStatus]string{corev1.ConditionFalse: corev1.TaintNodeNotReady, corev1.ConditionUnknown: corev1.TaintNodeUnreachable}[readiness(node)]

@@ -118,14 +118,15 @@ func (t *tower) reconcile(ctx context.Context, c *control.Cluster, k control.Key
 		}
 		left = 0
 	}
-	if readiness(node) != corev1.ConditionTrue && readiness(node) != "" {
+	// A kubelet that says itself that the node is not ready speaks for its Pods, too.
+	if readiness(node) == corev1.ConditionUnknown {
 		if err := notReady(ctx, c, node, now); err != nil {
 			return 0, err
 		}
 	}
 	taints, wait := t.taints(c, node, now)
-	if !apiequality.Semantic.DeepEqual(taints, node.Spec.Taints) {
-		next := node.DeepCopy()
+	next := node.DeepCopy()
+	if named := oldNames(next); named || !apiequality.Semantic.DeepEqual(taints, node.Spec.Taints) {
 		next.Spec.Taints = taints
 		if _, err := c.Update(ctx, gr.Nodes, next, ""); err != nil {
 			return 0, ignoreGone(err)
