@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -254,5 +255,18 @@ func TestQuotaGrowthUnderLoad(t *testing.T) {
 	wg.Wait()
 	if grown.Load() != 6 || r.used("q", "requests.storage") != 18 {
 		t.Errorf("%d grew, %d used; 6 times 3 fit into 20", grown.Load(), r.used("q", "requests.storage"))
+	}
+}
+
+// TestQuotaNamesWhatItRefuses shows that a refusal has the whole of a generated name: hop 6 sees what would be stored.
+func TestQuotaNamesWhatItRefuses(t *testing.T) {
+	r := newRig(t)
+	r.Check = checks(t)
+	r.quota("none", limited("configmaps=0"))
+	m := configMap("")
+	m.SetGenerateName("made-")
+	_, err := r.Client(r.who).Create(t.Context(), mapsOf(), m)
+	if err == nil || !regexp.MustCompile(`^configmaps "made-[a-z0-9]{5}" is forbidden: exceeded quota: none`).MatchString(err.Error()) {
+		t.Errorf("create: %v", err)
 	}
 }

@@ -279,18 +279,24 @@ func (s *Server) validateAs(def *kind.Def, obj, old kind.Object) field.ErrorList
 // mutate is hop 4: the built-in admission plugins that may change an object.
 func (s *Server) mutate(ctx context.Context, r *Request, obj, old kind.Object) error {
 	r.joined = nil // by an attempt before this one
-	return s.admit(ctx, r, s.Mutate, obj, old)
+	if len(s.Mutate) == 0 {
+		return nil
+	}
+	return admit(ctx, s.Mutate, s.admission(r, obj, old))
 }
 
 // validate is hop 6: those that may only refuse.
 func (s *Server) validate(ctx context.Context, r *Request, obj, old kind.Object) error {
-	return s.admit(ctx, r, s.Check, obj, old)
-}
-
-func (s *Server) admit(ctx context.Context, r *Request, plugins []Plugin, obj, old kind.Object) error {
-	if len(plugins) == 0 {
+	if len(s.Check) == 0 {
 		return nil
 	}
+	a := s.admission(r, obj, old)
+	a.Final = true
+	return admit(ctx, s.Check, a)
+}
+
+// admission is a write as plugins see it.
+func (s *Server) admission(r *Request, obj, old kind.Object) *Admission {
 	a := &Admission{
 		Door: s.door(r), Verb: r.Verb, Def: r.Def.Storage(), Namespace: r.Namespace, Name: r.Name, User: r.User,
 		Object: obj, Old: old, DryRun: r.Options.DryRun, Warn: r.Warn, Note: r.trail.Note, Join: r.join,
@@ -309,6 +315,10 @@ func (s *Server) admit(ctx context.Context, r *Request, plugins []Plugin, obj, o
 	if r.Sub != nil {
 		a.Sub = r.Sub.Name
 	}
+	return a
+}
+
+func admit(ctx context.Context, plugins []Plugin, a *Admission) error {
 	for _, p := range plugins {
 		if err := p.Admit(ctx, a); err != nil {
 			return err

@@ -33,6 +33,7 @@ type Admission struct {
 	Object    Object // in the stored version; nil on delete
 	Old       Object // nil on create
 	DryRun    bool
+	Final     bool // hop 6: Object, with its name, is as it will be stored
 	Warn      func(texts ...string)
 	// Note adds an annotation to the audit trail of the request.
 	Note func(key, value string)
@@ -100,10 +101,10 @@ func (a *Admission) Forbidf(format string, args ...any) error {
 	return a.Forbid(fmt.Errorf(format, args...))
 }
 
-// called is the name that the client knows the object by. Of a generated name that is the part before the random end:
-// the rest is not known to anybody while the object does not exist.
+// called is the name of the object in a refusal. Of a generated name that is the part before the random end as long as the
+// object may still be changed.
 func (a *Admission) called() string {
-	if a.Verb != "create" || a.Object == nil {
+	if a.Verb != "create" || a.Object == nil || a.Final {
 		return a.Name
 	}
 	const random = 5
