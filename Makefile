@@ -24,6 +24,7 @@ test: build unit e2e
 unit:
 	$(GO) vet $(TAGS) ./...
 	$(GO) test $(TAGS) -timeout 20m $$($(GO) list ./... | grep -v /test/e2e)
+	cd examples/operator && $(GO) test $(TAGS) ./...
 
 e2e: build
 	PROA_BIN=$(CURDIR)/bin/proa $(GO) test $(TAGS) -count=1 -timeout 15m ./test/e2e

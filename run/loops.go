@@ -1,26 +1,18 @@
 package run
 
 import (
-	"context"
 	"crypto"
 	"crypto/x509"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 
-	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
 
-	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/control/attach"
 	"proa.dev/control/autoscale"
 	"proa.dev/control/available"
 	"proa.dev/control/bootstrap"
@@ -58,10 +50,8 @@ import (
 	"proa.dev/control/trustbundle"
 	"proa.dev/control/ttl"
 	"proa.dev/control/volume"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/node/simulate"
-	"proa.dev/schedule"
 	"proa.dev/server/authz"
 )
 
@@ -125,6 +115,7 @@ func (s *Server) every() []control.Controller {
 		available.APIServices(),
 		available.FlowSchemas(),
 		expand.Controller(),
+		attach.Controller(attach.Config{}),
 		satoken.Cleaner(satoken.DefaultCleanUp),
 		ipam.Controller(s.podRanges()),
 	)
@@ -156,8 +147,6 @@ func (s *Server) known() error {
 	}
 	return nil
 }
-
-const schedulerName = "kube-scheduler"
 
 // countable are the resources that a quota may bound: those that live in namespaces.
 func (s *Server) countable() (out []schema.GroupResource) {
@@ -205,124 +194,3 @@ func (s *Server) ofKind(gk schema.GroupKind) (out []schema.GroupResource, err er
 
 // quietNodes is the number of simulated nodes from which on they write no Events about Pods: those would be most of the writes.
 const quietNodes = 10
-
-// loops starts what acts on its own. Where several servers may share an etcd, one of them at a time does.
-func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.CancelCauseFunc) {
-	all := s.controllers()
-	wg.Go(func() {
-		s.lead(ctx, "kube-controller-manager", fail, func(ctx context.Context) {
-			var wg sync.WaitGroup
-			defer wg.Wait()
-			for _, ctl := range all {
-				wg.Go(func() {
-					if err := control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues); err != nil && ctx.Err() == nil {
-						fail(err)
-					}
-				})
-			}
-		})
-	})
-	if s.Loops != nil || !s.runs(schedulerName) {
-		return
-	}
-	wg.Go(func() {
-		s.lead(ctx, schedulerName, fail, func(ctx context.Context) {
-			if err := s.scheduler(ctx); err != nil && ctx.Err() == nil {
-				fail(err)
-			}
-		})
-	})
-}
-
-// scheduler places Pods on nodes.
-func (s *Server) scheduler(ctx context.Context) error {
-	who := &user.DefaultInfo{Name: user.KubeScheduler, Groups: []string{user.AllAuthenticated}}
-	return schedule.Run(ctx, s.log, s.front.Client(who), s.placing)
-}
-
-// openScheduler reads how Pods are to be placed.
-func (s *Server) openScheduler(counts prometheus.Registerer) error {
-	s.placing = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics(), Post: askExtender}
-	if err := counts.Register(s.placing.Metrics); err != nil {
-		return err
-	}
-	if s.SchedulerConfig == "" {
-		return nil
-	}
-	text, err := os.ReadFile(s.SchedulerConfig)
-	if err != nil {
-		return fmt.Errorf("read the scheduler's configuration: %w", err)
-	}
-	if s.placing.File, err = schedule.Parse(text); err != nil {
-		return fmt.Errorf("%s: %w", s.SchedulerConfig, err)
-	}
-	return nil
-}
-
-// lead calls work while this process is the one to do it, until ctx ends.
-func (s *Server) lead(ctx context.Context, part string, fail context.CancelCauseFunc, work func(context.Context)) {
-	if len(s.EtcdServers) == 0 {
-		work(ctx) // the store is this process's own
-		return
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	l := control.Leadership{Lease: part, Identity: host + "_" + uuid.NewString()}
-	if err := l.Run(ctx, s.log, s.front.Client(&user.DefaultInfo{Name: "system:" + part, Groups: []string{user.AllAuthenticated}}), work); err != nil && ctx.Err() == nil {
-		fail(err)
-	}
-}
-
-// roles are the roles of controllers, from what they declare. Controllers that share a name share a role.
-func roles(controllers []control.Controller) (out []*rbacv1.ClusterRole) {
-	byName := map[string]*rbacv1.ClusterRole{}
-	for _, ctl := range controllers {
-		r := byName[ctl.Name]
-		if r == nil {
-			r = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: roleName(ctl.Name)}}
-			byName[ctl.Name], out = r, append(out, r)
-		}
-		r.Rules = append(r.Rules, ctl.Role()...)
-	}
-	return append(out, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: leaderRole},
-		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"list", "watch", "create", "update"}, APIGroups: []string{gr.Leases.Group}, Resources: []string{gr.Leases.Resource}}},
-	})
-}
-
-const leaderRole = "proa:leader"
-
-func roleName(controller string) string { return "proa:controller:" + controller }
-
-// bindings give the roles to the controllers.
-func bindings(controllers []control.Controller) (out []*rbacv1.ClusterRoleBinding) {
-	bind := func(role string, subjects ...rbacv1.Subject) {
-		out = append(out, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: subjects,
-		})
-	}
-	done := map[string]bool{}
-	for _, ctl := range controllers {
-		if !done[ctl.Name] {
-			bind(roleName(ctl.Name), rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: ctl.Name})
-		}
-		done[ctl.Name] = true
-	}
-	bind(leaderRole, rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-controller-manager"},
-		rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:kube-scheduler"})
-	return out
-}
-
-// controller is the identity of a controller.
-func (s *Server) controller(name string) client.Client {
-	c := s.front.Client(&user.DefaultInfo{
-		Name:   "system:serviceaccount:kube-system:" + name,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", user.AllAuthenticated},
-	})
-	if s.Wrap != nil {
-		c = s.Wrap(name, c)
-	}
-	return c
-}

@@ -1,9 +1,12 @@
-package daemonset
+package daemonset_test
 
 import (
 	"testing"
 
 	"proa.dev/control/controltest"
+	"proa.dev/control/daemonset"
 )
 
-func TestScripts(t *testing.T) { controltest.Scripts(t, "testdata/scripts/*.txt", Controller()) }
+func TestScripts(t *testing.T) {
+	controltest.Scripts(t, "testdata/scripts/*.txt", daemonset.Controller())
+}

@@ -1,0 +1,99 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/client"
+	"proa.dev/control"
+	"proa.dev/schedule"
+)
+
+const schedulerName = "kube-scheduler"
+
+// loops starts what acts on its own. Where several servers may share an etcd, one of them at a time does.
+func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.CancelCauseFunc) {
+	all := s.controllers()
+	wg.Go(func() {
+		s.lead(ctx, "kube-controller-manager", fail, func(ctx context.Context) {
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			for _, ctl := range all {
+				wg.Go(func() {
+					if err := control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues); err != nil && ctx.Err() == nil {
+						fail(err)
+					}
+				})
+			}
+		})
+	})
+	if s.Loops != nil || !s.runs(schedulerName) {
+		return
+	}
+	wg.Go(func() {
+		s.lead(ctx, schedulerName, fail, func(ctx context.Context) {
+			if err := s.scheduler(ctx); err != nil && ctx.Err() == nil {
+				fail(err)
+			}
+		})
+	})
+}
+
+// scheduler places Pods on nodes.
+func (s *Server) scheduler(ctx context.Context) error {
+	who := &user.DefaultInfo{Name: user.KubeScheduler, Groups: []string{user.AllAuthenticated}}
+	return schedule.Run(ctx, s.log, s.front.Client(who), s.placing)
+}
+
+// openScheduler reads how Pods are to be placed.
+func (s *Server) openScheduler(counts prometheus.Registerer) error {
+	s.placing = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics(), Post: askExtender}
+	if err := counts.Register(s.placing.Metrics); err != nil {
+		return err
+	}
+	if s.SchedulerConfig == "" {
+		return nil
+	}
+	text, err := os.ReadFile(s.SchedulerConfig)
+	if err != nil {
+		return fmt.Errorf("read the scheduler's configuration: %w", err)
+	}
+	if s.placing.File, err = schedule.Parse(text); err != nil {
+		return fmt.Errorf("%s: %w", s.SchedulerConfig, err)
+	}
+	return nil
+}
+
+// lead calls work while this process is the one to do it, until ctx ends.
+func (s *Server) lead(ctx context.Context, part string, fail context.CancelCauseFunc, work func(context.Context)) {
+	if len(s.EtcdServers) == 0 {
+		work(ctx) // the store is this process's own
+		return
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	l := control.Leadership{Lease: part, Identity: host + "_" + uuid.NewString()}
+	if err := l.Run(ctx, s.log, s.front.Client(&user.DefaultInfo{Name: "system:" + part, Groups: []string{user.AllAuthenticated}}), work); err != nil && ctx.Err() == nil {
+		fail(err)
+	}
+}
+
+// controller is the identity of a controller.
+func (s *Server) controller(name string) client.Client {
+	c := s.front.Client(&user.DefaultInfo{
+		Name:   "system:serviceaccount:kube-system:" + name,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", user.AllAuthenticated},
+	})
+	if s.Wrap != nil {
+		c = s.Wrap(name, c)
+	}
+	return c
+}
