@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,8 +60,12 @@ func look(ctx context.Context, c *control.Cluster, name string, m *memory, confi
 		s.inUse, s.unsure, next.inUse = was.inUse, !known, was.inUse
 	}
 	for a := range control.By[*storagev1.VolumeAttachment](c, gr.VolumeAttachments, byAttachedNode(), name) {
-		if unique, ours := identify(c, a, s.node); ours {
+		unique, ours := identify(c, a, s.node)
+		if ours {
 			s.have[unique] = a
+		}
+		if ours && strings.HasPrefix(string(unique), unknown) { // so nobody can say that it is not mounted
+			s.inUse = append(slices.Clone(s.inUse), unique)
 		}
 	}
 	s.wishes = wishes(c, name)
@@ -82,14 +87,14 @@ func look(ctx context.Context, c *control.Cluster, name string, m *memory, confi
 
 // identify says which volume an attachment is of, if it was made here: others may make them too.
 func identify(c *control.Cluster, a *storagev1.VolumeAttachment, node *corev1.Node) (corev1.UniqueVolumeName, bool) {
-	if name := a.Spec.Source.PersistentVolumeName; name != nil {
-		if v, found := control.Get[*corev1.PersistentVolume](c, gr.PersistentVolumes, "", *name); found && v.Spec.CSI != nil {
-			csi := v.Spec.CSI
-			return uniqueName(csi.Driver, csi.VolumeHandle), a.Name == attachmentName(csi.VolumeHandle, csi.Driver, a.Spec.NodeName)
-		}
+	if v, found := volumeOf(c, a); found && v.Spec.CSI != nil {
+		csi := v.Spec.CSI
+		return uniqueName(csi.Driver, csi.VolumeHandle), a.Name == attachmentName(csi.VolumeHandle, csi.Driver, a.Spec.NodeName)
 	}
-	if node == nil {
-		return "", false
+	if node == nil { // nobody is left who knows the volume; the name says whose the attachment is
+		_, known := volumeOf(c, a)
+		sum, ours := strings.CutPrefix(a.Name, "csi-")
+		return corev1.UniqueVolumeName(unknown + a.Name), ours && !known && len(sum) == 64
 	}
 	for _, v := range node.Status.VolumesAttached { // the volume is gone; the node still knows it
 		driver, handle, ok := split(v.Name)
@@ -98,6 +103,17 @@ func identify(c *control.Cluster, a *storagev1.VolumeAttachment, node *corev1.No
 		}
 	}
 	return "", false
+}
+
+// unknown is how the names begin that are given here to volumes of which nothing is known any more.
+const unknown = "unknown/"
+
+// volumeOf is the volume that an attachment is of.
+func volumeOf(c *control.Cluster, a *storagev1.VolumeAttachment) (*corev1.PersistentVolume, bool) {
+	if a.Spec.Source.PersistentVolumeName == nil {
+		return nil, false
+	}
+	return control.Get[*corev1.PersistentVolume](c, gr.PersistentVolumes, "", *a.Spec.Source.PersistentVolumeName)
 }
 
 // wishes are the volumes that the Pods of a node use and that must be attached.

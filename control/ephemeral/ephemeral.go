@@ -57,6 +57,8 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Dur
 		case err == nil:
 		case apierrors.IsAlreadyExists(err): // the view does not show it yet; whose it is will be seen then
 			return 0, err
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // the Pod will go, too
+			return 0, nil
 		case errors.Is(err, errForeign):
 			c.Event(pod, corev1.EventTypeWarning, "FailedBinding", "ephemeral volume %s: %v", v.Name, err)
 			return 0, nil // until that claim is deleted

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
@@ -65,8 +66,26 @@ func TestCrowd(t *testing.T) {
 		if len(has) != count {
 			t.Errorf("%d networks are given to %d nodes", len(has), count)
 		}
+		for cidr, owner := range has {
+			claim(t, cluster, cidr, owner)
+			break
+		}
 		stop()
 		wg.Wait()
 		cluster.Stop()
 	})
+}
+
+// claim wants a network to be refused to another node as long as its owner is there.
+func claim(t *testing.T, cluster *proatest.Cluster, cidr, owner string) {
+	thief := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "thief"}, Spec: corev1.NodeSpec{PodCIDR: cidr}}
+	if _, err := cluster.Client.Create(t.Context(), gr.Nodes, thief.DeepCopy()); !apierrors.IsInvalid(err) {
+		t.Errorf("%s of %s is given to another: %v", cidr, owner, err)
+	}
+	if err := cluster.Client.Delete(t.Context(), gr.Nodes, "", owner, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.Client.Create(t.Context(), gr.Nodes, thief); err != nil {
+		t.Errorf("%s is not free although %s is gone: %v", cidr, owner, err)
+	}
 }

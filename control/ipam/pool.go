@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 )
 
@@ -17,6 +18,10 @@ type pool struct {
 }
 
 func newPool(ranges []Range) *pool {
+	ranges = slices.Clone(ranges)
+	for i := range ranges {
+		ranges[i] = ranges[i].complete()
+	}
 	return &pool{ranges: ranges, next: make([]uint32, len(ranges)), held: map[netip.Prefix]string{}, of: map[string][]netip.Prefix{}}
 }
 

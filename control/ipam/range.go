@@ -19,7 +19,7 @@ const (
 // each; of several ranges of one family the first with room is used.
 type Range struct {
 	CIDR netip.Prefix
-	// NodeMask is the length of the prefix that a node gets.
+	// NodeMask is the length of the prefix that a node gets; 0 stands for 24, or 64 of version 6.
 	NodeMask int
 }
 
@@ -37,14 +37,10 @@ func Parse(cidrs []string, nodeMask4, nodeMask6 int) ([]Range, error) {
 			return nil, fmt.Errorf("cluster CIDR %q: %w", text, err)
 		}
 		r := Range{p.Masked(), nodeMask4}
-		if r.NodeMask == 0 {
-			r.NodeMask = mask4
-		}
 		if p.Addr().Is6() {
-			if r.NodeMask = nodeMask6; r.NodeMask == 0 {
-				r.NodeMask = mask6
-			}
+			r.NodeMask = nodeMask6
 		}
+		r = r.complete()
 		switch {
 		case r.NodeMask < p.Bits():
 			return nil, fmt.Errorf("cluster CIDR %s is smaller than the /%d that a node gets", p, r.NodeMask)
@@ -61,6 +57,19 @@ func Parse(cidrs []string, nodeMask4, nodeMask6 int) ([]Range, error) {
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// complete fills in what is not said.
+func (r Range) complete() Range {
+	r.CIDR = r.CIDR.Masked()
+	switch {
+	case r.NodeMask != 0:
+	case r.CIDR.Addr().Is6():
+		r.NodeMask = mask6
+	default:
+		r.NodeMask = mask4
+	}
+	return r
 }
 
 // size is the number of networks in a range.

@@ -47,6 +47,9 @@ func lookPod(ctx context.Context, c *control.Cluster, k control.Key) (time.Durat
 		}
 		p = o.(*corev1.Pod)
 	}
+	if apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause) {
+		return 0, nil // the Pod will go, too
+	}
 	if failed != nil {
 		c.Event(p, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v", request, failed)
 		return 0, fmt.Errorf("pod %s/%s, PodResourceClaim %s: %w", p.Namespace, p.Name, request, failed)

@@ -53,7 +53,8 @@ func (b *binder) lookVolume(ctx context.Context, c *control.Cluster, k control.K
 		}
 	}
 	if p.reclaim {
-		return 0, gone(b.reclaim(ctx, c, v))
+		again, err := b.reclaim(ctx, c, v)
+		return again, gone(err)
 	}
 	return 0, tidy(ctx, c, v)
 }
@@ -79,26 +80,29 @@ func claimOf(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume
 }
 
 // reclaim does what the policy of a released volume says.
-func (b *binder) reclaim(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume) error {
+func (b *binder) reclaim(ctx context.Context, c *control.Cluster, v *corev1.PersistentVolume) (time.Duration, error) {
 	if v.Annotations[migratedTo] != "" {
-		return nil // its driver's provisioner does
+		return 0, nil // its driver's provisioner does
 	}
 	switch v.Spec.PersistentVolumeReclaimPolicy {
 	case corev1.PersistentVolumeReclaimRetain:
-		return nil
+		return 0, nil
 	case corev1.PersistentVolumeReclaimDelete:
 		how, err := decideDeletion(v)
 		switch {
 		case err != nil:
-			return fail(ctx, c, v, "VolumeFailedDelete", err.Error())
+			return 0, fail(ctx, c, v, "VolumeFailedDelete", err.Error())
 		case how == byPath:
-			return b.destroy(ctx, c, v)
+			return 0, b.destroy(ctx, c, v)
 		}
-		return nil
+		return 0, nil
 	case corev1.PersistentVolumeReclaimRecycle:
-		return b.recycle(ctx, c, v)
+		if wait := b.pause(v.Name, time.Now()); wait > 0 {
+			return wait, nil
+		}
+		return 0, b.recycle(ctx, c, v)
 	}
-	return fail(ctx, c, v, "VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy")
+	return 0, fail(ctx, c, v, "VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy")
 }
 
 // destroy removes the folder of a volume, and then the volume. What cannot be undone is decided on what is stored, not on

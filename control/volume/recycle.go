@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -68,9 +69,24 @@ func (b *binder) recycle(ctx context.Context, c *control.Cluster, v *corev1.Pers
 		if err := fail(ctx, c, v, "VolumeFailedRecycle", "Recycle failed: failed to recycle volume: "+message); err != nil {
 			return err
 		}
+		b.mu.Lock()
+		b.failed[v.Name] = time.Now()
+		b.mu.Unlock()
 		return remove(ctx, c, pod)
 	}
 	return nil
+}
+
+// pause is how long to wait before a volume that could not be emptied is tried again.
+func (b *binder) pause(volume string, now time.Time) time.Duration {
+	const between = 15 * time.Second
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	left := between - now.Sub(b.failed[volume])
+	if left <= 0 {
+		delete(b.failed, volume)
+	}
+	return max(left, 0)
 }
 
 // tidy removes the Pod that has emptied a volume which is in use, or free, again.

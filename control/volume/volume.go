@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,8 @@ type binder struct {
 
 	mu    sync.Mutex      // guards what follows
 	aside map[string]bool // volumes that a worker is about to bind
+	// failed is when volumes could not be emptied.
+	failed map[string]time.Time
 }
 
 // Controllers returns the loop of claims and the loop of volumes.
@@ -40,7 +43,7 @@ func Controllers(config Config) []control.Controller {
 	if config.Remove == nil {
 		config.Remove = os.RemoveAll
 	}
-	b := &binder{Config: config, aside: map[string]bool{}}
+	b := &binder{Config: config, aside: map[string]bool{}, failed: map[string]time.Time{}}
 	writes := []control.Write{
 		{On: gr.PersistentVolumes, Do: "get update update/status delete"},
 		{On: gr.PersistentVolumeClaims, Do: "get update update/status"},
@@ -59,7 +62,9 @@ func Controllers(config Config) []control.Controller {
 		Name: "persistent-volume-binder", Component: "persistentvolume-controller", For: gr.PersistentVolumes, Workers: 8,
 		Triggers: []control.Trigger{
 			{On: gr.PersistentVolumeClaims, Keys: volumesOfClaim},
-			{On: gr.Pods, Keys: volumesOfPod},
+			{On: gr.Pods, Keys: volumesOfPod, When: func(old, now kind.Object) bool {
+				return old == nil || now == nil || ended(old.(*corev1.Pod)) != ended(now.(*corev1.Pod))
+			}},
 		},
 		Writes: writes, Reconcile: b.lookVolume,
 	}}
