@@ -111,7 +111,7 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 		return err
 	}
 	q := newQueue()
-	m.attach(ctl.Name, q)
+	defer m.attach(ctl.Name, q)()
 	var wg sync.WaitGroup
 	wg.Go(func() { cluster.events.Run(ctx) })
 	wg.Go(func() {

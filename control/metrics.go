@@ -15,7 +15,7 @@ type Metrics struct {
 	unfinished, top *prometheus.Desc
 
 	mu     sync.Mutex // guards queues
-	queues map[string]*queue
+	queues map[*queue]string
 }
 
 // NewMetrics makes the numbers; Collectors registers them.
@@ -38,20 +38,26 @@ func NewMetrics() *Metrics {
 		depth:      desc("depth", "Keys that wait."),
 		unfinished: desc("unfinished_work_seconds", "How long the work under way has taken so far, all keys together."),
 		top:        desc("longest_running_processor_seconds", "How long the longest work under way has taken so far."),
-		queues:     map[string]*queue{},
+		queues:     map[*queue]string{},
 	}
 }
 
-// attach makes a queue show up, and gives it its counters. A nil Metrics has none.
-func (m *Metrics) attach(name string, q *queue) {
+// attach makes a queue show up until it is detached, and gives it its counters. Controllers may share a name. A nil Metrics
+// has none.
+func (m *Metrics) attach(name string, q *queue) (detach func()) {
 	if m == nil {
-		return
+		return func() {}
 	}
 	q.adds, q.retries = m.adds.WithLabelValues(name), m.retries.WithLabelValues(name)
 	q.waited, q.worked = m.waited.WithLabelValues(name), m.worked.WithLabelValues(name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.queues[name] = q
+	m.queues[q] = name
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.queues, q)
+	}
 }
 
 // Describe is for the registry.
@@ -71,12 +77,21 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	type load struct {
+		depth        int
+		all, longest time.Duration
+	}
+	loads := map[string]load{}
 	now := time.Now()
-	for name, q := range m.queues {
+	for q, name := range m.queues {
 		depth, all, longest := q.load(now)
-		ch <- prometheus.MustNewConstMetric(m.depth, prometheus.GaugeValue, float64(depth), name)
-		ch <- prometheus.MustNewConstMetric(m.unfinished, prometheus.GaugeValue, all.Seconds(), name)
-		ch <- prometheus.MustNewConstMetric(m.top, prometheus.GaugeValue, longest.Seconds(), name)
+		have := loads[name]
+		loads[name] = load{have.depth + depth, have.all + all, max(have.longest, longest)}
+	}
+	for name, l := range loads {
+		ch <- prometheus.MustNewConstMetric(m.depth, prometheus.GaugeValue, float64(l.depth), name)
+		ch <- prometheus.MustNewConstMetric(m.unfinished, prometheus.GaugeValue, l.all.Seconds(), name)
+		ch <- prometheus.MustNewConstMetric(m.top, prometheus.GaugeValue, l.longest.Seconds(), name)
 	}
 }
 

@@ -150,7 +150,7 @@ func Settings() []Setting {
 			Set: func(c *Config, vs []string) (err error) { c.Features, err = parseFeatures(split(vs)); return err }},
 		{Name: "service-account-issuer", Help: "name the cluster `URL` in service-account tokens",
 			Set: one(func(c *Config, v string) error { c.Issuer = v; return checkIssuer(v) })},
-		{Name: "controllers", Help: "run only these loops: `NAME,...`; * stands for all, -NAME for all but one; kube-scheduler is one of them", Many: true,
+		{Name: "controllers", Help: "run only these loops: `NAME,...`; * stands for all, and -NAME takes one of them away, as in *,-job-controller; kube-scheduler is one of them", Many: true,
 			Set: func(c *Config, vs []string) error { c.Controllers = split(vs); return nil }},
 		{Name: "scheduler-config", Help: "schedule as the KubeSchedulerConfiguration in `FILE` says", Set: file(func(c *Config) *string { return &c.SchedulerConfig })},
 		{Name: "simulate", Help: "run `N` simulated nodes: Pods on them go through their phases without a container",
