@@ -158,6 +158,11 @@ func tidy(kind string, c object) {
 				sortAll(s, k)
 			}
 		}
+	case "PersistentVolume":
+		if ref, ok := at(c, "spec", "claimRef").(object); ok {
+			delete(ref, "resourceVersion")
+		}
+		sortBy(c, "type", "status", "conditions")
 	case "Secret":
 		if data, ok := c["data"].(object); ok {
 			for k := range data {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// rule says what the kubelets do with the Pods of a namespace that it matches; the last that matches counts.
+// rule says what the kubelets do with the Pods of a scenario that it matches; the last that matches counts.
 type rule struct {
 	space string
 	match string   // "*", "label=value", "image=…" or "index=…"
@@ -50,8 +50,9 @@ func (k *kubelets) verb(pod object) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	out := []string{"ready"}
+	space, _, _ := strings.Cut(text(pod, "metadata", "namespace"), "--")
 	for _, r := range k.rules {
-		if r.space == text(pod, "metadata", "namespace") && matches(pod, r.match) {
+		if r.space == space && matches(pod, r.match) {
 			out = r.verb
 		}
 	}

@@ -68,15 +68,15 @@ func compareAll(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	explained, err := readReasons(filepath.Join(home, "explained.txt"))
-	if err != nil {
-		return err
-	}
 	theirs, err := o.upstream(ctx, all)
 	if err != nil {
 		return err
 	}
 	ours, err := o.proa(ctx, all)
+	if err != nil {
+		return err
+	}
+	explained, err := readReasons(filepath.Join(home, "explained.txt"))
 	if err != nil {
 		return err
 	}
