@@ -65,7 +65,11 @@ func Start(t testing.TB, options ...Option) *Cluster {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
-		failed <- run.Serve(ctx, config, log, func(s *run.Server) { ready <- s })
+		err := run.Serve(ctx, config, log, func(s *run.Server) { ready <- s })
+		if err != nil && ctx.Err() == nil {
+			t.Errorf("the cluster has ended: %v", err)
+		}
+		failed <- err
 	})
 	c := &Cluster{Dir: config.DataDir, stop: sync.OnceFunc(func() { cancel(); wg.Wait() })}
 	t.Cleanup(c.stop)

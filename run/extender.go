@@ -40,7 +40,7 @@ func askExtender(ctx context.Context, e *configv1.Extender, url string, body []b
 	if err != nil {
 		return nil, err
 	}
-	defer res.Body.Close() //nolint:errcheck // it was only read
+	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the extender at %s answered %s", url, res.Status)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,17 +19,15 @@ import (
 const schedulerName = "kube-scheduler"
 
 // loops starts what acts on its own. Where several servers may share an etcd, one of them at a time does.
-func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.CancelCauseFunc) {
+func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup) {
 	all := s.controllers()
 	wg.Go(func() {
-		s.lead(ctx, "kube-controller-manager", fail, func(ctx context.Context) {
+		s.lead(ctx, "kube-controller-manager", func(ctx context.Context) {
 			var wg sync.WaitGroup
 			defer wg.Wait()
 			for _, ctl := range all {
 				wg.Go(func() {
-					if err := control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues); err != nil && ctx.Err() == nil {
-						fail(err)
-					}
+					s.persist(ctx, ctl.Name, func() error { return control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues) })
 				})
 			}
 		})
@@ -37,12 +36,27 @@ func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup, fail context.Can
 		return
 	}
 	wg.Go(func() {
-		s.lead(ctx, schedulerName, fail, func(ctx context.Context) {
-			if err := s.scheduler(ctx); err != nil && ctx.Err() == nil {
-				fail(err)
-			}
+		s.lead(ctx, schedulerName, func(ctx context.Context) {
+			s.persist(ctx, schedulerName, func() error { return s.scheduler(ctx) })
 		})
 	})
+}
+
+// persist runs a loop again when it could not begin, because the store did not answer in time perhaps: one loop that cannot
+// is no reason to end the server.
+func (s *Server) persist(ctx context.Context, name string, loop func() error) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 30*time.Second) {
+		err := loop()
+		if ctx.Err() != nil {
+			return
+		}
+		s.log.ErrorContext(ctx, "a loop ended; it begins again", "loop", name, "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 // scheduler places Pods on nodes.
@@ -71,7 +85,7 @@ func (s *Server) openScheduler(counts prometheus.Registerer) error {
 }
 
 // lead calls work while this process is the one to do it, until ctx ends.
-func (s *Server) lead(ctx context.Context, part string, fail context.CancelCauseFunc, work func(context.Context)) {
+func (s *Server) lead(ctx context.Context, part string, work func(context.Context)) {
 	if len(s.EtcdServers) == 0 {
 		work(ctx) // the store is this process's own
 		return
@@ -81,9 +95,8 @@ func (s *Server) lead(ctx context.Context, part string, fail context.CancelCause
 		host = "unknown"
 	}
 	l := control.Leadership{Lease: part, Identity: host + "_" + uuid.NewString()}
-	if err := l.Run(ctx, s.log, s.front.Client(&user.DefaultInfo{Name: "system:" + part, Groups: []string{user.AllAuthenticated}}), work); err != nil && ctx.Err() == nil {
-		fail(err)
-	}
+	c := s.front.Client(&user.DefaultInfo{Name: "system:" + part, Groups: []string{user.AllAuthenticated}})
+	s.persist(ctx, part, func() error { return l.Run(ctx, s.log, c, work) })
 }
 
 // controller is the identity of a controller.

@@ -94,7 +94,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 	if err := s.begin(ctx); err != nil {
 		stop(err)
 	} else {
-		s.loops(ctx, &wg, stop)
+		s.loops(ctx, &wg)
 		s.ready.Store(true)
 		if onReady != nil {
 			onReady(s)
@@ -102,7 +102,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 	}
 	<-ctx.Done()
 	s.ready.Store(false)
-	s.shutdown()
+	s.shutdown() //nolint:contextcheck // the time to stop begins when the context has ended
 	wg.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -153,7 +153,7 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.auth = auth
-	counts := s.metrics()
+	counts := s.metrics() //nolint:contextcheck // whoever reads the numbers brings no context
 	s.queues = control.NewMetrics()
 	counts.Registry().MustRegister(s.queues)
 	if err := s.openScheduler(counts.Registry()); err != nil {
