@@ -113,7 +113,7 @@ func forget(env *Env, c cluster) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(path); err != nil || path == c.kubeconfig() {
+	if path == c.kubeconfig() || !isThere(path) {
 		return nil // nothing to take it out of
 	}
 	var found bool
@@ -157,4 +157,9 @@ func looksOurs(c cluster) error {
 		return fmt.Errorf("%s does not look like the folder of a cluster; remove it yourself if it is one", c.dir)
 	}
 	return nil
+}
+
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

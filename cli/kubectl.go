@@ -42,6 +42,7 @@ func kubectl(args []string) error {
 		}
 		environ = append(slices.DeleteFunc(environ, func(e string) bool { return strings.HasPrefix(e, "KUBECONFIG=") }), "KUBECONFIG="+c.kubeconfig())
 	}
+	//nolint:gosec // G204: to run kubectl as the user asks is what this command is for
 	if err := syscall.Exec(bin, append([]string{"kubectl"}, args...), environ); err != nil {
 		return fmt.Errorf("run %s: %w", bin, err)
 	}

@@ -162,7 +162,7 @@ func (u *upper) launch(c cluster) (*exec.Cmd, error) {
 	}
 	defer log.Close()
 	// Not CommandContext: the server must go on when this command ends.
-	cmd := exec.Command(self, "server", "--config", c.file(settingsFile))
+	cmd := exec.Command(self, "server", "--config", c.file(settingsFile)) //nolint:gosec // G204: this very program
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

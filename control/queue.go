@@ -57,6 +57,7 @@ func (q *queue) add(k Key, why cause) {
 		q.enqueue(k)
 	case running:
 		q.state[k] = rerun
+	case waiting, rerun: // its turn is still to come
 	}
 }
 

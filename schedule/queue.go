@@ -142,6 +142,7 @@ func (q *Queue) update(e *Entry, p *PodInfo, now time.Time) {
 		q.note(h)
 	case inParked:
 		q.consider(e, &h, now)
+	case nowhere:
 	}
 }
 
@@ -173,6 +174,7 @@ func (q *Queue) leave(e *Entry) {
 		}
 	case inFlight:
 		q.land()
+	case nowhere:
 	}
 	e.place = nowhere
 }

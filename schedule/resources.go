@@ -67,11 +67,6 @@ func (r *Resources) Of(name corev1.ResourceName) int64 {
 	return r.Scalars[name]
 }
 
-// empty says that no resource but pods is asked for.
-func (r *Resources) empty() bool {
-	return r.CPU == 0 && r.Memory == 0 && r.Storage == 0 && len(r.Scalars) == 0
-}
-
 // add adds b times by, which is 1 or -1. The map is replaced, not changed.
 func (r *Resources) add(b *Resources, by int64) {
 	r.CPU += by * b.CPU

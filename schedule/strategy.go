@@ -59,6 +59,7 @@ func (s Strategy) score(p *PodInfo) func(*NodeInfo) int64 {
 			}
 			return along(s.Shape, taken*100/has)
 		}
+	case LeastAllocated:
 	}
 	return func(n *NodeInfo) int64 {
 		var sum, weights int64

@@ -219,7 +219,7 @@ func (w *bindingWork) provisioned(written kind.Object, at *corev1.Node) (bool, e
 	if claim.Spec.VolumeName != "" {
 		v, err := getVolume(w.deps.Views, claim.Spec.VolumeName)
 		if err != nil {
-			return false, nil // the view of volumes is behind
+			return false, nil //nolint:nilerr // the view of volumes is behind: look again
 		}
 		if !placeVolume(v).reaches(at) {
 			return false, fmt.Errorf("pv %q node affinity doesn't match node %q", v.Name, at.Name)

@@ -103,6 +103,7 @@ func (q *Queue) consider(e *Entry, h *happening, now time.Time) {
 		q.enqueue(e, now, true, h.label())
 	case atOnce:
 		q.enqueue(e, now, false, h.label())
+	case stay:
 	}
 }
 

@@ -32,7 +32,7 @@ func (s *Server) remove(ctx context.Context, r *Request) (*Response, error) {
 	}
 	o := r.Options.Delete
 	code := http.StatusOK
-	if !gone && o.OrphanDependents != nil && !*o.OrphanDependents { //nolint:staticcheck // old clients still send it
+	if !gone && o.OrphanDependents != nil && !*o.OrphanDependents {
 		code = http.StatusAccepted
 	}
 	if !gone || r.Def.Storage().Deletion.Returns {
@@ -49,7 +49,7 @@ func warnDependents(r *Request) {
 	if o != nil && len(metav1validation.ValidateDeleteOptions(o)) > 0 {
 		return
 	}
-	if text != "" && (o == nil || o.PropagationPolicy == nil && o.OrphanDependents == nil) { //nolint:staticcheck // old clients still send it
+	if text != "" && (o == nil || o.PropagationPolicy == nil && o.OrphanDependents == nil) {
 		r.Warn(text)
 	}
 }
@@ -252,7 +252,7 @@ func collectors(def *kind.Def, obj kind.Object, options *metav1.DeleteOptions) [
 	if options.PropagationPolicy != nil {
 		policy = *options.PropagationPolicy
 	}
-	if o := options.OrphanDependents; o != nil { //nolint:staticcheck // old clients still send it
+	if o := options.OrphanDependents; o != nil {
 		if policy = metav1.DeletePropagationBackground; *o {
 			policy = metav1.DeletePropagationOrphan
 		}

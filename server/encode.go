@@ -37,13 +37,11 @@ func (e *encoder) response(buf *bytes.Buffer, res *Response) error {
 // object writes one object in the version of its kind.
 func (e *encoder) object(buf *bytes.Buffer, obj runtime.Object) error {
 	o, isObject := obj.(kind.Object)
-	if isObject && e.f.shape != whole {
-		switch e.f.shape {
-		case tabular:
-			obj = e.table([]kind.Object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true)
-		case partial:
-			obj = e.partialOf(o)
-		}
+	switch {
+	case isObject && e.f.shape == tabular:
+		obj = e.table([]kind.Object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true)
+	case isObject && e.f.shape == partial:
+		obj = e.partialOf(o)
 	}
 	return e.raw(buf, obj)
 }
@@ -272,6 +270,7 @@ func (e *encoder) frame(t watch.Type, obj kind.Object, header bool) ([]byte, err
 		shown = e.table([]kind.Object{e.seen(obj)}, metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}, header)
 	case partial:
 		shown = e.partialOf(e.seen(obj))
+	case whole:
 	}
 	if err := e.codec.Append(&inner, e.f.media, shown); err != nil {
 		return nil, err

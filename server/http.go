@@ -49,7 +49,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	out := &recorder{ResponseWriter: w}
 	defer func() {
 		if p := recover(); p != nil {
-			if p == http.ErrAbortHandler {
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p)
 			}
 			s.Log.Error("a request failed unexpectedly", "path", req.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -79,7 +79,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	out.trail = s.trail(req, &rt, who, id, start)
 	impersonating := req.Header.Get(authenticationv1.ImpersonateUserHeader) != ""
-	if who, err = s.impersonate(req, who); err != nil {
+	if who, err = s.impersonate(req, who); err != nil { //nolint:contextcheck // it takes that of the request
 		s.fail(out, req, err)
 		return
 	}
@@ -459,7 +459,7 @@ func (s *Server) readDelete(r *Request, q url.Values, contentType string) error 
 // stream sends the events of a watch.
 func (s *Server) stream(w *recorder, req *http.Request, st *Stream, e *encoder) {
 	if strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
-		s.streamWebSocket(w, req, st, e)
+		s.streamWebSocket(w, req, st, e) //nolint:contextcheck // it takes that of the request
 		return
 	}
 	h := w.Header()

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
@@ -108,7 +108,7 @@ func (r *route) sound() bool {
 		if s == "" {
 			continue
 		}
-		if len(path.IsValidPathSegmentName(s)) > 0 || len(s) > 1024 || strings.ContainsFunc(s, func(c rune) bool { return c < 0x20 || c == 0x7f }) {
+		if len(content.IsPathSegmentName(s)) > 0 || len(s) > 1024 || strings.ContainsFunc(s, func(c rune) bool { return c < 0x20 || c == 0x7f }) {
 			return false
 		}
 	}

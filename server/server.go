@@ -61,11 +61,11 @@ type Config struct {
 	Watches int
 }
 
-// Plugin and Admission are admission steps and what they see.
-type (
-	Plugin    = kind.Plugin
-	Admission = kind.Admission
-)
+// Plugin is an admission step.
+type Plugin = kind.Plugin
+
+// Admission is what an admission step sees.
+type Admission = kind.Admission
 
 // Server is the front door.
 type Server struct {

@@ -68,7 +68,7 @@ func TestScalesAreApplied(t *testing.T) {
 		t.Fatalf("%d replicas, owned by %+v", *rc.Spec.Replicas, rc.ManagedFields)
 	}
 	e := rc.ManagedFields[i]
-	if e.Subresource != "scale" || e.Operation != metav1.ManagedFieldsOperationApply || e.APIVersion != "v1" || e.Time != nil || string(e.FieldsV1.Raw) != `{"f:spec":{"f:replicas":{}}}` {
+	if e.Subresource != "scale" || e.Operation != metav1.ManagedFieldsOperationApply || e.APIVersion != "v1" || e.Time != nil || e.FieldsV1.GetRawString() != `{"f:spec":{"f:replicas":{}}}` {
 		t.Errorf("the owner is %+v", e)
 	}
 }
@@ -111,7 +111,7 @@ func TestOwnersOfWhatIsNotSent(t *testing.T) {
 	}}
 	out := r.create(runtimeschema.GroupResource{Group: "apps", Resource: "daemonsets"}, set)
 	if out.GetAnnotations()[appsv1.DeprecatedTemplateGeneration] != "1" || !slices.ContainsFunc(out.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
-		return bytes.Contains(e.FieldsV1.Raw, []byte(`"f:deprecated.daemonset.template.generation"`))
+		return bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:deprecated.daemonset.template.generation"`))
 	}) {
 		t.Errorf("the number of the template is not owned: %+v", out.GetManagedFields())
 	}
@@ -180,7 +180,7 @@ func TestAllocatedAddressesAreOwned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := o.GetManagedFields(); len(m) != 1 || m[0].Manager != self || !bytes.Contains(m[0].FieldsV1.Raw, []byte("f:parentRef")) {
+	if m := o.GetManagedFields(); len(m) != 1 || m[0].Manager != self || !bytes.Contains(m[0].FieldsV1.GetRawBytes(), []byte("f:parentRef")) {
 		t.Errorf("the address is owned by %+v", m)
 	}
 }

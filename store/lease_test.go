@@ -49,7 +49,7 @@ func TestLeaseReuse(t *testing.T) {
 		t.Errorf("after a lease was lost: %d, %v", id, err)
 	}
 	boom := errors.New("boom")
-	if _, err := l.take(1, start, func(int64) (int64, error) { return 0, boom }); err != boom {
+	if _, err := l.take(1, start, func(int64) (int64, error) { return 0, boom }); !errors.Is(err, boom) {
 		t.Errorf("got %v", err)
 	}
 }

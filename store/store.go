@@ -62,7 +62,7 @@ type Config struct {
 
 // member is the etcd behind the store: one in this process or one elsewhere. Its answers and errors are
 // etcd's own; the store translates them.
-type member interface {
+type member interface { //nolint:interfacebloat // an etcd, near or far
 	txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error)
 	// read answers a range at the present or a past revision.
 	read(ctx context.Context, r span) (page, error)

@@ -181,7 +181,7 @@ func (s *stage) logger() *slog.Logger {
 
 // client is what a controller sees: its own identity, with faults and perturbations in between.
 func (s *stage) client(ctx context.Context, ctl control.Controller) client.Client {
-	var c client.Client = s.cluster.Server.Client(&user.DefaultInfo{Name: account(ctl), Groups: []string{user.AllAuthenticated}})
+	c := s.cluster.Server.Client(&user.DefaultInfo{Name: account(ctl), Groups: []string{user.AllAuthenticated}})
 	c = &faulty{Client: c, stage: s}
 	if s.perturb != nil {
 		c = s.perturb.wrap(ctx, s, c)

@@ -118,12 +118,13 @@ func remove(ctx context.Context, c *control.Cluster, cron *batchv1.CronJob, j *b
 	err := c.Delete(ctx, gr.Jobs, j.Namespace, j.Name, metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationBackground), Preconditions: &metav1.Preconditions{UID: &j.UID},
 	})
-	if err != nil && !apierrors.IsNotFound(err) {
+	gone := apierrors.IsNotFound(err) // somebody was faster
+	if err != nil && !gone {
 		c.Event(cron, corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
 		return err
 	}
 	drop(cron, j.UID)
-	if err != nil { // somebody was faster
+	if gone {
 		return nil
 	}
 	c.Event(cron, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", j.Name)

@@ -391,7 +391,7 @@ func TestMany(t *testing.T) {
 			if got := w.job.Status.Succeeded; got != want {
 				t.Fatalf("%s: %d have succeeded after %d looks, want %d", mode, got, i+1, want)
 			}
-			if _, is := finished(w.job); is != (i == len(counts)-1) {
+			if is := finished(w.job); is != (i == len(counts)-1) {
 				t.Fatalf("%s: finished after %d looks: %v", mode, i+1, is)
 			}
 		}

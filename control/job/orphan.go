@@ -81,6 +81,5 @@ func jobOf(ctx context.Context, c *control.Cluster, namespace string, ref *metav
 
 // counts says that somebody still counts the Pods of a Job.
 func counts(j *batchv1.Job) bool {
-	_, is := finished(j)
-	return !is || managedElsewhere(j)
+	return !finished(j) || managedElsewhere(j)
 }

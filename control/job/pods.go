@@ -2,7 +2,6 @@ package job
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -101,8 +100,8 @@ func (l *look) carryFailures(p, replaces *corev1.Pod) {
 
 // failures reads a count from an annotation; what is no count is 0.
 func failures(p *corev1.Pod, annotation string) int32 {
-	n, err := strconv.Atoi(p.Annotations[annotation])
-	if err != nil || n < 0 || n > math.MaxInt32 {
+	n, err := strconv.ParseInt(p.Annotations[annotation], 10, 32)
+	if err != nil || n < 0 {
 		return 0
 	}
 	return int32(n)

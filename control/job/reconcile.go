@@ -28,7 +28,7 @@ func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 		r.forget(k)
 		return 0, nil
 	}
-	if _, is := finished(shared); is || managedElsewhere(shared) {
+	if finished(shared) || managedElsewhere(shared) {
 		r.forget(k)
 		return 0, nil
 	}

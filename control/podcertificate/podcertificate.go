@@ -25,7 +25,7 @@ func Controller() control.Controller {
 			if !found || request.GetDeletionTimestamp() != nil {
 				return 0, nil
 			}
-			if left := request.GetCreationTimestamp().Add(keep).Sub(time.Now()); left > 0 {
+			if left := time.Until(request.GetCreationTimestamp().Add(keep)); left > 0 {
 				return left, nil
 			}
 			err := c.Delete(ctx, gr.PodCertificateRequests, k.Namespace, k.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(request.GetUID())}})

@@ -12,8 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"proa.dev/kinds/kind"
 )
 
 var now = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -168,7 +166,7 @@ func TestReplicationControllerIsShownWhole(t *testing.T) {
 	if *rs.Spec.Replicas != 2 || rs.Spec.MinReadySeconds != 4 || rs.Spec.Template.Labels["a"] != "b" || rs.Generation != 3 {
 		t.Errorf("shown as %+v", rs)
 	}
-	var back kind.Object = withStatus(rc, rs.Status)
+	back := withStatus(rc, rs.Status)
 	if got := describeRC(back.(*corev1.ReplicationController).Status); got != describeRC(rc.Status) {
 		t.Errorf("status %s, want %s", got, describeRC(rc.Status))
 	}

@@ -56,6 +56,7 @@ func Cleaner(period time.Duration) control.Controller {
 				return daily, gone(c.Delete(ctx, gr.Secrets, k.Namespace, k.Name, metav1.DeleteOptions{
 					Preconditions: &metav1.Preconditions{UID: new(secret.UID), ResourceVersion: new(secret.ResourceVersion)}, // it may have been used
 				}))
+			case keep:
 			}
 			return daily, nil
 		},

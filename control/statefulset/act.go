@@ -51,6 +51,7 @@ func (a actor) do(ctx context.Context, st *step) error {
 		return a.update(ctx, st)
 	case remove:
 		return a.remove(ctx, st.pod)
+	case tend: // claims and owners only
 	}
 	if err := a.makeClaims(ctx, st); err != nil {
 		return err

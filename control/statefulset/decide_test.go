@@ -246,6 +246,7 @@ func (st step) String() string {
 			volumes = append(volumes, v.Name)
 		}
 		out += fmt.Sprintf(" name=%s index=%s volumes=%s", st.pod.Labels[appsv1.StatefulSetPodNameLabel], st.pod.Labels[appsv1.PodIndexLabel], strings.Join(volumes, ","))
+	case remove, tend:
 	}
 	for _, c := range st.claims {
 		out += fmt.Sprintf(" +%s(%s)", c.Name, refNames(c))

@@ -107,6 +107,7 @@ func (s *migrator) step(ctx context.Context, c *control.Cluster, m *migration) (
 		}
 		finished(m, now)
 		return 0, store(ctx, c, m)
+	case wait:
 	}
 	return 0, nil
 }

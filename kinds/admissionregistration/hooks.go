@@ -74,6 +74,7 @@ func (c *compiler) check(path *field.Path, e Expression) field.ErrorList {
 		known = Validation
 	case Patch:
 		known = Configuration
+	case Validation, Message, Audit, Configuration:
 	}
 	if one == nil {
 		return nil

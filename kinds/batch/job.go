@@ -58,12 +58,12 @@ func jobState(j *batchv1.Job) any {
 		name string
 	}
 	for _, s := range []state{
-		{conditionIs(&j.Status, batchv1.JobComplete, corev1.ConditionTrue), "Complete"},
-		{conditionIs(&j.Status, batchv1.JobFailed, corev1.ConditionTrue), "Failed"},
+		{has(&j.Status, batchv1.JobComplete), "Complete"},
+		{has(&j.Status, batchv1.JobFailed), "Failed"},
 		{j.DeletionTimestamp != nil, "Terminating"},
-		{conditionIs(&j.Status, batchv1.JobSuspended, corev1.ConditionTrue), "Suspended"},
-		{conditionIs(&j.Status, batchv1.JobFailureTarget, corev1.ConditionTrue), "FailureTarget"},
-		{conditionIs(&j.Status, batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue), "SuccessCriteriaMet"},
+		{has(&j.Status, batchv1.JobSuspended), "Suspended"},
+		{has(&j.Status, batchv1.JobFailureTarget), "FailureTarget"},
+		{has(&j.Status, batchv1.JobSuccessCriteriaMet), "SuccessCriteriaMet"},
 	} {
 		if s.is {
 			return s.name
@@ -93,11 +93,11 @@ func jobDuration(j *batchv1.Job) any {
 	return duration.HumanDuration(j.Status.CompletionTime.Sub(j.Status.StartTime.Time))
 }
 
-// conditionIs looks at the first condition of the type.
-func conditionIs(s *batchv1.JobStatus, kind batchv1.JobConditionType, status corev1.ConditionStatus) bool {
+// has looks at the first condition of the type.
+func has(s *batchv1.JobStatus, kind batchv1.JobConditionType) bool {
 	for _, c := range s.Conditions {
 		if c.Type == kind {
-			return c.Status == status
+			return c.Status == corev1.ConditionTrue
 		}
 	}
 	return false

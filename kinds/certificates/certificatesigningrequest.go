@@ -5,9 +5,9 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
-	segment "k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
 )
 
@@ -20,7 +20,7 @@ func CertificateSigningRequests() *kind.Def {
 		Short:      []string{"csr"},
 		Spec:       func(r *csr) any { return &r.Spec },
 		Status:     func(r *csr) any { return &r.Status },
-		Name:       segment.ValidatePathSegmentName,
+		Name:       check.PathSegment,
 		Prepare:    prepareRequest,
 		PrepareFor: signRequest,
 		Reset:      []string{"spec", "status"},

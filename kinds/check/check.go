@@ -14,6 +14,14 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
+// PathSegment says what keeps a name, or the prefix of one, from being a part of a path.
+func PathSegment(name string, prefix bool) []string {
+	if prefix {
+		return content.IsPathSegmentPrefix(name)
+	}
+	return content.IsPathSegmentName(name)
+}
+
 // NonNegative refuses numbers below zero.
 func NonNegative(value int64, path *field.Path) field.ErrorList {
 	return validation.ValidateNonnegativeField(value, path)

@@ -127,6 +127,7 @@ func (c *Codec) DecodeOptions(data []byte, m Media, want schema.GroupVersionKind
 		d = c.proto
 	case YAML:
 		d = c.yaml
+	case JSON:
 	}
 	_, gvk, err := d.Decode(data, &want, into)
 	if err == nil && gvk.Kind != want.Kind {

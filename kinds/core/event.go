@@ -6,11 +6,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
 )
 
@@ -29,7 +29,7 @@ func Events() *kind.Def {
 	return kind.Define(kind.Resource[corev1.Event]{
 		Version: "v1", Kind: "Event", Plural: "events", Short: []string{"ev"},
 		TTL: eventTTL, CreateOnUpdate: true,
-		Name: path.ValidatePathSegmentName, LooseMeta: true,
+		Name: check.PathSegment, LooseMeta: true,
 		Validate: func(e, _ *corev1.Event) field.ErrorList { return ValidateEvent(e, "reportingComponent") },
 		Columns:  EventColumns(func(e *corev1.Event) *corev1.Event { return e }),
 		Fields:   eventFields(),

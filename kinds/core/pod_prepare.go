@@ -89,7 +89,7 @@ func mergeLabelKeys(p *corev1.Pod) {
 
 // appArmorFields sets the field that replaced the AppArmor annotation.
 func appArmorFields(p *corev1.Pod) {
-	if isOS(&p.Spec, corev1.Windows) {
+	if onWindows(&p.Spec) {
 		return
 	}
 	for _, c := range containersOf(&p.Spec) {

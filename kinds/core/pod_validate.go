@@ -190,7 +190,7 @@ func validatePodResources(s *corev1.PodSpec, claims []string, at *field.Path, al
 		return nil
 	}
 	at = at.Child("resources")
-	if isOS(s, corev1.Windows) {
+	if onWindows(s) {
 		return field.ErrorList{field.Forbidden(at, "may not be set for a windows pod")}
 	}
 	var errs field.ErrorList

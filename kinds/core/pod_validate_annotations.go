@@ -120,7 +120,7 @@ func validateSeccompAnnotations(meta *metav1.ObjectMeta, s *corev1.PodSpec, at *
 
 // validateAppArmorAnnotations does the same for AppArmor, where the pod's profile stands in for the container's.
 func validateAppArmorAnnotations(meta *metav1.ObjectMeta, s *corev1.PodSpec, at *field.Path) field.ErrorList {
-	if isOS(s, corev1.Windows) {
+	if onWindows(s) {
 		return nil
 	}
 	var errs field.ErrorList

@@ -13,7 +13,7 @@ import (
 	"proa.dev/kinds/check"
 )
 
-func isOS(s *corev1.PodSpec, name corev1.OSName) bool { return s.OS != nil && s.OS.Name == name }
+func onWindows(s *corev1.PodSpec) bool { return s.OS != nil && s.OS.Name == corev1.Windows }
 
 // validateOS checks the operating system and refuses the fields of the other one.
 func validateOS(s *corev1.PodSpec, at *field.Path) field.ErrorList {

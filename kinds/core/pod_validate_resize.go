@@ -12,7 +12,7 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 	switch {
 	case isMirror(&old.ObjectMeta):
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
-	case isOS(&old.Spec, corev1.Windows):
+	case onWindows(&old.Spec):
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
 	}
 	spec := field.NewPath("spec")

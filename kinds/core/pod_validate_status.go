@@ -285,7 +285,7 @@ func validateIPs(ips, was []string, all any, at *field.Path) field.ErrorList {
 	}
 	both, err := netutils.IsDualStackIPStrings(ips)
 	if err != nil {
-		errs = append(errs, field.InternalError(at, fmt.Errorf("failed to check for dual stack with error:%v", err)))
+		errs = append(errs, field.InternalError(at, fmt.Errorf("failed to check for dual stack with error:%w", err)))
 	}
 	if !both || len(ips) > 2 {
 		errs = append(errs, field.Invalid(at, all, "may specify no more than one IP for each IP family"))
@@ -301,7 +301,7 @@ func validateStatusUsers(statuses []corev1.ContainerStatus, p *corev1.Pod, list 
 		}
 		u, at := s.User.Linux, list.Index(i).Child("user", "linux")
 		switch {
-		case isOS(&p.Spec, corev1.Windows):
+		case onWindows(&p.Spec):
 			errs = append(errs, field.Forbidden(at, "cannot be set for a windows pod"))
 		case p.Spec.OS == nil || p.Spec.OS.Name == corev1.Linux:
 			// A runtime may report any user a kernel knows, more than a pod may ask for.

@@ -21,7 +21,7 @@ func warnPod(p, old *corev1.Pod) []string {
 	var texts []string
 	for _, c := range containersOf(&p.Spec) {
 		annotation, set := p.Annotations[appArmorContainer+c.Name]
-		if !set || isOS(&p.Spec, corev1.Windows) {
+		if !set || onWindows(&p.Spec) {
 			continue
 		}
 		profile := appArmorProfile(annotation)

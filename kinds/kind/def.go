@@ -95,7 +95,7 @@ type DeletionDef struct {
 	Check       func(obj Object) error
 }
 
-// Stored is the version that is stored.
+// Storage is the version that is stored.
 func (d *Def) Storage() *Def {
 	if d.Hub != nil {
 		return d.Hub
@@ -217,7 +217,7 @@ func Define[T any, P interface {
 	defineRow[T, P](d, r)
 	defineDeletion[T, P](d, r)
 	for _, s := range r.Subs {
-		d.Subs = append(d.Subs, defineSub[T, P](d, r, s))
+		d.Subs = append(d.Subs, defineSub[T, P](r, s))
 	}
 	return d
 }
@@ -427,7 +427,7 @@ func defineDeletion[T any, P interface {
 func defineSub[T any, P interface {
 	*T
 	Object
-}](d *Def, r Resource[T], s Sub[T]) *SubDef {
+}](r Resource[T], s Sub[T]) *SubDef {
 	sub := &SubDef{Name: s.Name, Verbs: s.Verbs, Body: s.Body, Reset: s.Reset}
 	switch {
 	case s.Verbs != nil:

@@ -14,7 +14,7 @@ import (
 
 // Door is the server as a kind sees it from inside a request. Reads are fresh: they see every write
 // acknowledged before. Objects it returns are shared: copy before changing.
-type Door interface {
+type Door interface { //nolint:interfacebloat // all that a kind may ask of the server, and Reviewer is a part of it
 	// User is who asks.
 	User() user.Info
 	Get(ctx context.Context, gr schema.GroupResource, namespace, name string) (Object, error)
@@ -38,7 +38,7 @@ type Reviewer interface {
 }
 
 // Txn is the transaction a write will be committed with.
-type Txn interface {
+type Txn interface { //nolint:interfacebloat // a Door that can write
 	Door
 	// Claim takes a key for an owner in the same transaction. If it is taken by another, the
 	// write fails with taken; when taken is nil, Begin runs again instead, to choose another key.

@@ -5,7 +5,6 @@ import (
 
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	segment "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -22,7 +21,7 @@ func PodDisruptionBudgets() *kind.Def {
 		Spec:         func(b *policyv1.PodDisruptionBudget) any { return &b.Spec },
 		Status:       func(b *policyv1.PodDisruptionBudget) any { return &b.Status },
 		Generation:   true,
-		Name:         segment.ValidatePathSegmentName,
+		Name:         check.PathSegment,
 		AnyFinalizer: true,
 		Conditional:  true,
 		Prepare:      preparePodDisruptionBudget,

@@ -63,7 +63,7 @@ func (a *addresses) take(pod *corev1.Pod, node *corev1.Node, c *control.Cluster)
 		owner, used := taken[text]
 		if used && owner != key {
 			if o, found := c.View(gr.Pods).Get(owner.Namespace, owner.Name); found && over(o.(*corev1.Pod), text) {
-				found, used = false, false
+				used = false
 			} else {
 				used = found
 			}

@@ -111,7 +111,7 @@ func read(t *testing.T, path string) string {
 
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	if err := os.WriteFile(path, []byte("old\n"), 0o644); err != nil { //nolint:gosec // it shall be made private
+	if err := os.WriteFile(path, []byte("old\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	f, err := openFile(path, 20, 2, quiet())

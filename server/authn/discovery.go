@@ -33,8 +33,7 @@ type openIDConfig struct {
 func (k *keyring) publish(issuer, jwksURI string) error {
 	iss, err := url.Parse(issuer)
 	if err != nil || iss.Scheme != "https" || iss.RawQuery != "" || iss.Fragment != "" {
-		// Tokens work with any issuer; only the discovery documents do not.
-		return nil
+		return nil //nolint:nilerr // tokens work with any issuer; only the discovery documents do not
 	}
 	if jwksURI == "" {
 		jwksURI = strings.TrimSuffix(issuer, "/") + JWKSPath

@@ -54,7 +54,7 @@ func (d *definitions) find(name string) (json.RawMessage, error) {
 func readPackage(pkg string) (map[string]json.RawMessage, error) {
 	packed, err := data.ReadFile("data/" + pkg + ".json.gz")
 	if err != nil {
-		return map[string]json.RawMessage{}, nil // No such package: none of its names is defined.
+		return map[string]json.RawMessage{}, nil //nolint:nilerr // no such package: none of its names is defined
 	}
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

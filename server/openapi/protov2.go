@@ -1,7 +1,5 @@
 package openapi
 
-import "google.golang.org/protobuf/encoding/protowire"
-
 // protoV2 returns the encoding of a v2 document, with the field numbers of openapi.v2.Document.
 func protoV2() body {
 	schema := &message{extensions: 31}
@@ -14,7 +12,7 @@ func protoV2() body {
 		"additionalProperties": one(21, schemaOrBool(schema.body)), "type": one(22, wrap(texts(1))),
 		"items": one(23, wrap(one(1, schema.body))), "allOf": many(24, schema.body),
 		"properties": one(25, table(1, schema.body)), "discriminator": text(26), "readOnly": flag(27),
-		"externalDocs": one(29, docs(3)), "example": one(30, anyBody),
+		"externalDocs": one(29, docs()), "example": one(30, anyBody),
 	}
 	bodyParam := &message{extensions: 6, fields: map[string]field{
 		"description": text(1), "name": text(2), "in": text(3), "required": flag(4), "schema": one(5, schema.body),
@@ -42,7 +40,7 @@ func protoV2() body {
 	response := &message{extensions: 5, fields: map[string]field{"description": text(1), "schema": one(2, wrap(one(1, schema.body)))}}
 	security := table(1, wrap(texts(1)))
 	operation := &message{extensions: 13, fields: map[string]field{
-		"tags": texts(1), "summary": text(2), "description": text(3), "externalDocs": one(4, docs(3)),
+		"tags": texts(1), "summary": text(2), "description": text(3), "externalDocs": one(4, docs()),
 		"operationId": text(5), "produces": texts(6), "consumes": texts(7), "parameters": params,
 		"responses": one(9, table(1, choose(one(1, response.body), one(2, ref.body)))), "schemes": texts(10),
 		"deprecated": flag(11), "security": many(12, security),
@@ -62,6 +60,6 @@ func protoV2() body {
 }
 
 // docs is a pointer to documentation elsewhere.
-func docs(extensions protowire.Number) body {
-	return (&message{extensions: extensions, fields: map[string]field{"description": text(1), "url": text(2)}}).body
+func docs() body {
+	return (&message{extensions: 3, fields: map[string]field{"description": text(1), "url": text(2)}}).body
 }

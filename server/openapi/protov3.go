@@ -13,7 +13,7 @@ func protoV3() body {
 	plain := &message{extensions: 36}
 	schema := orRef(plain.body)
 	plain.fields = map[string]field{
-		"nullable": flag(1), "readOnly": flag(3), "writeOnly": flag(4), "externalDocs": one(6, docs(3)),
+		"nullable": flag(1), "readOnly": flag(3), "writeOnly": flag(4), "externalDocs": one(6, docs()),
 		"example": one(7, anyBody), "deprecated": flag(8), "title": text(9), "multipleOf": number(10), "maximum": number(11),
 		"exclusiveMaximum": flag(12), "minimum": number(13), "exclusiveMinimum": flag(14), "maxLength": integer(15),
 		"minLength": integer(16), "pattern": text(17), "maxItems": integer(18), "minItems": integer(19),
@@ -33,7 +33,7 @@ func protoV3() body {
 		"description": text(1), "content": one(2, content), "required": flag(3),
 	}}).body)
 	operation := (&message{extensions: 13, fields: map[string]field{
-		"tags": texts(1), "summary": text(2), "description": text(3), "externalDocs": one(4, docs(3)), "operationId": text(5),
+		"tags": texts(1), "summary": text(2), "description": text(3), "externalDocs": one(4, docs()), "operationId": text(5),
 		"parameters": many(6, param), "requestBody": one(7, request), "responses": one(8, table(2, response)),
 		"deprecated": flag(10),
 	}}).body

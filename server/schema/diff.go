@@ -88,6 +88,7 @@ func (d *differ) compare(p *plan, l, r side, out skip) (changed, removed *set) {
 		return d.entries(p, l, r)
 	case keyed, members:
 		return d.list(p, l, r)
+	case opaque:
 	}
 	if !l.present || !r.present || !equal(l.v, r.v) {
 		d.gaveUp = true

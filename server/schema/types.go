@@ -146,7 +146,7 @@ func readPackage(pkg string) (map[string]json.RawMessage, error) {
 	m := map[string]json.RawMessage{}
 	packed, err := data.ReadFile("data/" + pkg + ".json.gz")
 	if err != nil {
-		return m, nil // No such package: none of its names is defined.
+		return m, nil //nolint:nilerr // no such package: none of its names is defined
 	}
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

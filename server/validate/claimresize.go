@@ -21,7 +21,7 @@ func claimResize(ctx context.Context, a *kind.Admission) error {
 		return nil
 	}
 	if old.Status.Phase != corev1.ClaimBound {
-		return a.Forbidf("Only bound persistent volume claims can be expanded") //nolint:staticcheck // upstream's words
+		return a.Forbidf("Only bound persistent volume claims can be expanded")
 	}
 	if name := classOf(claim); name != "" && name == classOf(old) {
 		o, err := a.Door.Get(ctx, schema.GroupResource{Group: storagev1.GroupName, Resource: "storageclasses"}, "", name)

@@ -116,7 +116,7 @@ func run(ctx context.Context, f flags) error {
 		return err
 	}
 	defer stopB()
-	cases, err := plan(ctx, a, b, filepath.Join(home, "corpus"), focus)
+	cases, err := plan(ctx, a, filepath.Join(home, "corpus"), focus)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (r *resource) can(verb string) bool { return slices.Contains(r.verbs, verb)
 
 // plan makes all cases: those about the server as a whole, and one for each
 // resource that upstream serves.
-func plan(ctx context.Context, a, b *target, dir string, focus *regexp.Regexp) ([]*testCase, error) {
+func plan(ctx context.Context, a *target, dir string, focus *regexp.Regexp) ([]*testCase, error) {
 	corpus, err := loadCorpus(ctx, dir)
 	if err != nil {
 		return nil, err

@@ -35,36 +35,32 @@ func (k *kindCase) subSteps() {
 // a status write must not touch.
 func (k *kindCase) statusSteps() {
 	name := k.objectName(first)
-	put := func(label, save string, change func(o map[string]any)) {
-		q := dry()
-		if save != "" {
-			q = nil
-		}
-		k.add("status "+label, save, func(s *state) *call {
+	put := func(label string, change func(o map[string]any)) {
+		k.add("status "+label, "", func(s *state) *call {
 			o := s.object("first")
 			delete(o["metadata"].(map[string]any), "resourceVersion")
 			change(o)
-			return &call{method: http.MethodPut, path: k.path(name, "status"), query: q, body: encode(o)}
+			return &call{method: http.MethodPut, path: k.path(name, "status"), query: dry(), body: encode(o)}
 		})
 	}
-	put("update without change", "", func(map[string]any) {})
-	put("update with labels", "", func(o map[string]any) { set(o["metadata"].(map[string]any), "labels", "through", "status") })
-	put("update with old resourceVersion", "", func(o map[string]any) { o["metadata"].(map[string]any)["resourceVersion"] = "1" })
-	put("update with no status", "", func(o map[string]any) { delete(o, "status") })
-	put("update with wrong type", "", func(o map[string]any) { o["status"] = "x" })
-	put("update with unknown field", "", func(o map[string]any) { o["status"] = map[string]any{"nonsense": 1} })
+	put("update without change", func(map[string]any) {})
+	put("update with labels", func(o map[string]any) { set(o["metadata"].(map[string]any), "labels", "through", "status") })
+	put("update with old resourceVersion", func(o map[string]any) { o["metadata"].(map[string]any)["resourceVersion"] = "1" })
+	put("update with no status", func(o map[string]any) { delete(o, "status") })
+	put("update with wrong type", func(o map[string]any) { o["status"] = "x" })
+	put("update with unknown field", func(o map[string]any) { o["status"] = map[string]any{"nonsense": 1} })
 	if k.full == nil {
 		return
 	}
-	put("update with the full example", "", func(o map[string]any) { o["status"] = copyTree(k.full["status"]) })
-	put("update with spec of the full example", "", func(o map[string]any) { o["spec"] = copyTree(k.full["spec"]) })
+	put("update with the full example", func(o map[string]any) { o["status"] = copyTree(k.full["status"]) })
+	put("update with spec of the full example", func(o map[string]any) { o["spec"] = copyTree(k.full["spec"]) })
 	for _, p := range paths(k.full, 6) {
 		if p[0] != "status" || len(p) == 1 {
 			continue
 		}
-		put("field "+pathText(p), "", func(o map[string]any) { graft(o, k.full, p, nil) })
+		put("field "+pathText(p), func(o map[string]any) { graft(o, k.full, p, nil) })
 		if _, isNumber := at(k.full, p).(fmt.Stringer); isNumber {
-			put("field "+pathText(p)+" negative", "", func(o map[string]any) { graft(o, k.full, p, -1) })
+			put("field "+pathText(p)+" negative", func(o map[string]any) { graft(o, k.full, p, -1) })
 		}
 	}
 	k.add("apply status", "", func(*state) *call {

@@ -70,7 +70,6 @@ type answer struct {
 	ContentType string
 	Warnings    []string
 	Body        any
-	raw         any // before masking
 }
 
 // requestLimit bounds one request, so that a hanging server is a difference

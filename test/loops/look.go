@@ -123,7 +123,7 @@ func (e *eye) rest(ctx context.Context, space string, quiet time.Duration) ([]ob
 		}
 		e.mu.Unlock()
 		if time.Now().After(limit) {
-			return nil, fmt.Errorf("not at rest after %s (%v)", restLimit, last)
+			return nil, fmt.Errorf("not at rest after %s (%v)", restLimit, last) //nolint:errorlint // there may be none
 		}
 		select {
 		case <-ctx.Done():

@@ -31,7 +31,7 @@ func Mutate(t *testing.T, defs []*kind.Def, pattern string, seed uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	random := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // repeatable on purpose
+	random := rand.New(rand.NewPCG(seed, seed))
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
