@@ -1,4 +1,5 @@
-// Package protection lets go of volumes, claims and volume attributes classes that are being deleted once nobody uses them.
+// Package protection lets go of volumes, claims and volume attributes classes that are being deleted once nobody uses them,
+// and notes on bound claims since when nobody has.
 // The finalizers that hold them are put there when they are made, in hop 4.
 package protection
 
@@ -47,8 +48,16 @@ func release(gr schema.GroupResource, finalizer string, used func(*control.Clust
 
 func claims() control.Controller {
 	pods := core("pods")
+	let := release(core("persistentvolumeclaims"), "kubernetes.io/pvc-protection", func(c *control.Cluster, o kind.Object) bool {
+		for p := range c.View(pods).List(o.GetNamespace()) {
+			if claimInUse(p.(*corev1.Pod), o.GetName()) {
+				return true
+			}
+		}
+		return false
+	})
 	return control.Controller{
-		Name: "pvc-protection-controller", For: core("persistentvolumeclaims"), Writes: []control.Write{{On: core("persistentvolumeclaims"), Do: "update"}},
+		Name: "pvc-protection-controller", For: core("persistentvolumeclaims"), Writes: []control.Write{{On: core("persistentvolumeclaims"), Do: "update update/status"}},
 		Triggers: []control.Trigger{{On: pods, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) {
 				for name := range claimsOf(o.(*corev1.Pod)) {
@@ -58,14 +67,12 @@ func claims() control.Controller {
 				}
 			}
 		}}},
-		Reconcile: release(core("persistentvolumeclaims"), "kubernetes.io/pvc-protection", func(c *control.Cluster, o kind.Object) bool {
-			for p := range c.View(pods).List(o.GetNamespace()) {
-				if claimInUse(p.(*corev1.Pod), o.GetName()) {
-					return true
-				}
+		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+			if err := note(ctx, c, k); err != nil {
+				return 0, err
 			}
-			return false
-		}),
+			return let(ctx, c, k)
+		},
 	}
 }
 
