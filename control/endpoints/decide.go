@@ -140,7 +140,8 @@ func truncate(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubset, bool) {
 	return subsets, true
 }
 
-// changed are the pods that are new in Endpoints, or have become ready or unready there.
+// changed are the pods that are new in Endpoints, have become ready or unready there, or have left because they ended while
+// they were ready.
 func changed(pods []*corev1.Pod, have, want *corev1.Endpoints) []*corev1.Pod {
 	states := func(e *corev1.Endpoints) map[string]bool {
 		out := map[string]bool{}
@@ -165,6 +166,9 @@ func changed(pods []*corev1.Pod, have, want *corev1.Endpoints) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool {
 		old, had := was[p.Name]
 		now, has := is[p.Name]
-		return !has || (had && old == now)
+		if had && !has {
+			now = backend.Ready(p)
+		}
+		return !had && !has || had && old == now
 	})
 }

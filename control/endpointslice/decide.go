@@ -85,8 +85,8 @@ func families(s *corev1.Service) (out []discoveryv1.AddressType) {
 	return out
 }
 
-// decideFamily does the work for one kind of addresses. It also returns the pods whose endpoints are new or have become
-// able or unable to serve.
+// decideFamily does the work for one kind of addresses. It also returns the pods whose endpoints are new, have become able
+// or unable to serve, or are gone because the pod ended.
 func decideFamily(st state, family discoveryv1.AddressType, have []*discoveryv1.EndpointSlice) (plan, []*corev1.Pod) {
 	var out plan
 	byPorts := map[string][]*discoveryv1.EndpointSlice{}
@@ -121,7 +121,22 @@ func decideFamily(st state, family discoveryv1.AddressType, have []*discoveryv1.
 	}
 	hint(st, family, have, &out)
 	reuse(st.service, &out)
-	return out, changed
+	return out, append(changed, ended(st.pods, have)...)
+}
+
+// ended are the pods that have ended, and so became unready, while they had a ready endpoint.
+func ended(pods []*corev1.Pod, have []*discoveryv1.EndpointSlice) []*corev1.Pod {
+	ready := map[string]bool{}
+	for _, s := range have {
+		for _, e := range s.Endpoints {
+			if e.TargetRef != nil && e.Conditions.Ready != nil && *e.Conditions.Ready {
+				ready[e.TargetRef.Name] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool {
+		return !ready[p.Name] || backend.Ready(p) || p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+	})
 }
 
 // fresh is a new slice of a Service.
