@@ -158,6 +158,7 @@ func tidy(kind string, c object) {
 				sortAll(s, k)
 			}
 		}
+		sortAll(c, "subsets")
 	case "PersistentVolume":
 		if ref, ok := at(c, "spec", "claimRef").(object); ok {
 			delete(ref, "resourceVersion")

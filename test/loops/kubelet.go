@@ -24,6 +24,7 @@ type kubelets struct {
 	mu     sync.Mutex
 	rules  []rule
 	silent map[string]bool // nodes whose Lease is not renewed
+	ending bool            // between scenarios: Pods that are deleted end first, as those who hold them expect
 }
 
 func (k *kubelets) add(r rule) {
@@ -39,10 +40,17 @@ func (k *kubelets) silence(node string) {
 }
 
 // reset forgets all rules.
-func (k *kubelets) reset() {
+func (k *kubelets) reset(ending bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.rules, k.silent = nil, map[string]bool{}
+	k.rules, k.silent, k.ending = nil, map[string]bool{}, ending
+}
+
+// ends says that a Pod that is being deleted shall fail before it goes.
+func (k *kubelets) ends(pod object) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ending && at(pod, "metadata", "finalizers") != nil
 }
 
 // verb finds what shall become of a Pod.
@@ -87,6 +95,9 @@ func (k *kubelets) tend(ctx context.Context, pods []object) (busy map[string]boo
 		var done bool
 		switch {
 		case at(pod, "metadata", "deletionTimestamp") != nil:
+			if end := become(pod, []string{"fail", "137"}); end != nil && k.ends(pod) {
+				_, _ = k.door.do(ctx, http.MethodPatch, path+"/status", strategicPatch, object{"status": end})
+			}
 			if done = slices.Contains(verb, "keep"); !done {
 				_, _ = k.door.do(ctx, http.MethodDelete, path, plainJSON, object{"gracePeriodSeconds": 0})
 			}

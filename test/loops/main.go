@@ -251,7 +251,8 @@ func (s *system) clear(ctx context.Context, all []*scenario) {
 		name, _, _ := strings.Cut(text(o, "metadata", "name"), "--")
 		return slices.ContainsFunc(all, func(sc *scenario) bool { return sc.name == name })
 	}
-	s.kubelets.reset()
+	s.kubelets.reset(true)
+	defer s.kubelets.reset(false)
 	for limit := time.Now().Add(untilLimit); time.Now().Before(limit); {
 		left := 0
 		for _, o := range list("/api/v1/namespaces") {
