@@ -202,7 +202,7 @@ func parseJSON(data []byte) (any, error) {
 // watch follows a watch until its context ends and sends each event. It closes
 // the channel at the end.
 func (t *target) watch(ctx context.Context, c *call) (<-chan any, error) {
-	resp, err := t.send(ctx, c)
+	resp, err := t.send(ctx, c) //nolint:bodyclose // the one who reads it closes it
 	if err != nil {
 		return nil, err
 	}
