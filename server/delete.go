@@ -121,12 +121,15 @@ func (s *Server) removeOnce(ctx context.Context, r *Request, def *kind.Def, cur 
 	if err != nil {
 		return nil, false, err
 	}
-	out, rev, err := s.commit(ctx, r, def, nil, last, rev)
+	out, gone, err := s.commit(ctx, r, def, nil, last, rev)
 	r.Clock.Done(hop.Commit)
+	if c, lost := errors.AsType[*kv.Conflict](err); lost && c.Now.Rev == 0 && rev != cur.Rev && c.Key == def.Key(r.Namespace, r.Name) {
+		return last, true, nil // who saw the mark was faster
+	}
 	if err != nil {
 		return nil, false, err
 	}
-	s.done(r, out, rev, http.StatusOK)
+	s.done(r, out, gone, http.StatusOK)
 	return out, true, nil
 }
 
