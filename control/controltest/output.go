@@ -19,6 +19,7 @@ import (
 
 var (
 	generated = regexp.MustCompile(`~\d+`)
+	refused   = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}" is forbidden`) // a name that was generated in vain
 	ages      = regexp.MustCompile(`\s(\d+[smhd])+(\s|$)`)
 	added     = regexp.MustCompile(`timeAdded: .*`)
 )
@@ -65,7 +66,7 @@ func (s *stage) mask(text string) string {
 			text = strings.ReplaceAll(text, uid, "UID")
 		}
 	}
-	return text
+	return refused.ReplaceAllString(text, `-~" is forbidden`)
 }
 
 // show prints a table as kubectl does.
