@@ -3,6 +3,8 @@
 package hop
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,7 +102,8 @@ func (r *Recorder) Add(rec Record) {
 	r.next = (r.next + 1) % r.limit
 }
 
-// Of returns the records of one object, oldest first.
+// Of returns the records of one object, oldest first: in the order of their revisions, since the record of a write may be
+// added after that of one which followed it.
 func (r *Recorder) Of(uid types.UID) []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,6 +113,7 @@ func (r *Recorder) Of(uid types.UID) []Record {
 			out = append(out, rec)
 		}
 	}
+	slices.SortStableFunc(out, func(a, b Record) int { return cmp.Compare(a.Rev, b.Rev) })
 	return out
 }
 
