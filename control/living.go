@@ -21,3 +21,11 @@ func Settled(err error) error {
 	}
 	return err
 }
+
+// Gone returns nil for the error of a write to what is no longer there: the next look sees that, if it matters.
+func Gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -6,6 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"proa.dev/client"
+	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 )
 
@@ -27,6 +29,17 @@ func Owner(group, kindName string) func(*Cluster, kind.Object) iter.Seq[Key] {
 // Self wakes the key that has the object's own names.
 func Self(_ *Cluster, o kind.Object) iter.Seq[Key] {
 	return func(yield func(Key) bool) { yield(KeyOf(o)) }
+}
+
+// OnNode wakes the Pods that are bound to a node.
+func OnNode(c *Cluster, node kind.Object) iter.Seq[Key] {
+	return func(yield func(Key) bool) {
+		for p := range c.views[gr.Pods].By(client.ByNode(), node.GetName()) {
+			if !yield(KeyOf(p)) {
+				return
+			}
+		}
+	}
 }
 
 // All wakes every key of a resource whose view the controller has.

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/placement"
 )
 
 // TaintToleration keeps pods off nodes with taints they do not tolerate.
@@ -57,23 +58,9 @@ func taintsWentAway(pod *corev1.Pod, was, is kind.Object) bool {
 // tolerated says that one of the tolerations is for the taint.
 func tolerated(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
 	for i := range tolerations {
-		if tolerates(&tolerations[i], taint) {
+		if placement.Tolerates(&tolerations[i], taint) {
 			return true
 		}
-	}
-	return false
-}
-
-// tolerates compares one. The operators Lt and Gt are of an alpha feature that is off, and match nothing.
-func tolerates(t *corev1.Toleration, taint *corev1.Taint) bool {
-	if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
-		return false
-	}
-	switch t.Operator {
-	case "", corev1.TolerationOpEqual:
-		return t.Value == taint.Value
-	case corev1.TolerationOpExists:
-		return true
 	}
 	return false
 }

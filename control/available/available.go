@@ -10,7 +10,6 @@ import (
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -36,7 +35,7 @@ func APIServices() control.Controller {
 			next := have.DeepCopy()
 			next.Status.Conditions = conditions
 			_, err := c.Update(ctx, gr.APIServices, next, "status")
-			return 0, gone(err)
+			return 0, control.Gone(err)
 		},
 	}
 }
@@ -99,7 +98,7 @@ func FlowSchemas() control.Controller {
 			next := have.DeepCopy()
 			next.Status.Conditions = conditions
 			_, err := c.Update(ctx, gr.FlowSchemas, next, "status")
-			return 0, gone(err)
+			return 0, control.Gone(err)
 		},
 	}
 }
@@ -123,11 +122,4 @@ func dangling(s *flowcontrolv1.FlowSchema, there bool, now time.Time) (condition
 	have := conditions[at]
 	conditions[at] = want
 	return conditions, have.Status != want.Status || have.Reason != want.Reason || have.Message != want.Message
-}
-
-func gone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

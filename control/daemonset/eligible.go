@@ -6,6 +6,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"proa.dev/kinds/placement"
 )
 
 // fit tells on which nodes the Pods of a set belong. What is the same for every node is worked out once.
@@ -41,25 +43,11 @@ func (f *fit) on(node *corev1.Node) (run, stay bool) {
 func (f *fit) tolerated(node *corev1.Node, effect corev1.TaintEffect) bool {
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]
-		if taint.Effect == effect && !slices.ContainsFunc(f.tolerations, func(t corev1.Toleration) bool { return tolerates(&t, taint) }) {
+		if taint.Effect == effect && !slices.ContainsFunc(f.tolerations, func(t corev1.Toleration) bool { return placement.Tolerates(&t, taint) }) {
 			return false
 		}
 	}
 	return true
-}
-
-// tolerates says that a toleration covers a taint. No key covers all keys, no effect all effects.
-func tolerates(t *corev1.Toleration, taint *corev1.Taint) bool {
-	if (t.Effect != "" && t.Effect != taint.Effect) || (t.Key != "" && t.Key != taint.Key) {
-		return false
-	}
-	switch t.Operator {
-	case "", corev1.TolerationOpEqual:
-		return t.Value == taint.Value
-	case corev1.TolerationOpExists:
-		return true
-	}
-	return false
 }
 
 // tolerations are those of a template and those that every Pod of a DaemonSet has: what a set runs belongs to the node,

@@ -203,7 +203,7 @@ func (l *look) apply(ctx context.Context, it item, v verdict) error {
 		next.SetOwnerReferences(refs)
 		updated, err := l.c.Update(ctx, it.GroupResource, next, "")
 		if err != nil {
-			return ignoreGone(err)
+			return control.Gone(err)
 		}
 		o = updated
 	}
@@ -217,11 +217,11 @@ func (l *look) remove(ctx context.Context, on Resource, o kind.Object, how metav
 	options := metav1.DeleteOptions{PropagationPolicy: &how, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &rev}}
 	err := l.c.Delete(ctx, on.GroupResource, o.GetNamespace(), o.GetName(), options)
 	if !apierrors.IsConflict(err) {
-		return ignoreGone(err)
+		return control.Gone(err)
 	}
 	now, gerr := l.c.Get(ctx, on.GroupResource, o.GetNamespace(), o.GetName(), "")
 	if gerr != nil {
-		return ignoreGone(gerr)
+		return control.Gone(gerr)
 	}
 	if now.GetUID() != uid || now.GetDeletionTimestamp() != nil {
 		return nil
@@ -230,7 +230,7 @@ func (l *look) remove(ctx context.Context, on Resource, o kind.Object, how metav
 		return err
 	}
 	options.Preconditions.ResourceVersion = nil
-	return ignoreGone(l.c.Delete(ctx, on.GroupResource, o.GetNamespace(), o.GetName(), options))
+	return control.Gone(l.c.Delete(ctx, on.GroupResource, o.GetNamespace(), o.GetName(), options))
 }
 
 // unlink makes an object name some owners no longer.
@@ -238,7 +238,7 @@ func (l *look) unlink(ctx context.Context, it item, owners ...types.UID) error {
 	next := it.DeepCopyObject().(kind.Object)
 	next.SetOwnerReferences(slices.DeleteFunc(next.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return slices.Contains(owners, r.UID) }))
 	_, err := l.c.Update(ctx, it.GroupResource, next, "")
-	return ignoreGone(err)
+	return control.Gone(err)
 }
 
 // wait works on an owner that waits for its dependents: they are deleted, and when none blocks it any more it is let go.
@@ -280,12 +280,5 @@ func (l *look) release(ctx context.Context, it item, finalizer string) error {
 	next := it.DeepCopyObject().(kind.Object)
 	next.SetFinalizers(slices.DeleteFunc(next.GetFinalizers(), func(f string) bool { return f == finalizer }))
 	_, err := l.c.Update(ctx, it.GroupResource, next, "")
-	return ignoreGone(err)
-}
-
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return control.Gone(err)
 }

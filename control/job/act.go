@@ -45,18 +45,10 @@ func remove(ctx context.Context, c *control.Cluster, j *batchv1.Job, p *corev1.P
 	if !tracked && hasFinalizer(p) {
 		// With the version of the view: a Pod that has finished meanwhile has to be counted instead.
 		if _, err := c.Update(ctx, gr.Pods, untracked(p), ""); err != nil {
-			return gone(err)
+			return control.Gone(err)
 		}
 	}
-	return gone(workload.Delete(ctx, c, j, p))
-}
-
-// gone forgives that something is not there any more.
-func gone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return control.Gone(workload.Delete(ctx, c, j, p))
 }
 
 // free takes the finalizers from Pods and returns those that have none any more.
@@ -85,7 +77,7 @@ func release(ctx context.Context, c *control.Cluster, p *corev1.Pod) error {
 		}
 		now, miss := c.Get(ctx, gr.Pods, p.Namespace, p.Name, "")
 		if miss != nil {
-			return gone(miss)
+			return control.Gone(miss)
 		}
 		fresh, is := now.(*corev1.Pod)
 		if !is || fresh.UID != p.UID || !hasFinalizer(fresh) {
@@ -93,7 +85,7 @@ func release(ctx context.Context, c *control.Cluster, p *corev1.Pod) error {
 		}
 		_, err = c.Update(ctx, gr.Pods, untracked(fresh), "")
 	}
-	return gone(err)
+	return control.Gone(err)
 }
 
 func untracked(p *corev1.Pod) *corev1.Pod {

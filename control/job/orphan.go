@@ -58,7 +58,7 @@ func sweep(ctx context.Context, c *control.Cluster, k control.Key, j *batchv1.Jo
 	_, err := workload.Together(len(stray), func(i int) error {
 		// With the version of the view: a Job that has adopted the Pod meanwhile counts on the finalizer.
 		_, err := c.Update(ctx, gr.Pods, untracked(stray[i]), "")
-		return gone(err)
+		return control.Gone(err)
 	})
 	return err
 }

@@ -43,7 +43,7 @@ func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 	l, p := decide(shared.DeepCopy(), pods, r.recall(k, shared.UID), time.Now())
 	if len(p.create)+len(p.remove) > 0 {
 		if err := still(ctx, c, shared); err != nil {
-			return 0, gone(err)
+			return 0, control.Gone(err)
 		}
 	}
 	was := shared

@@ -69,7 +69,7 @@ func (e *emptier) empty(ctx context.Context, c *control.Cluster, ns *corev1.Name
 	})
 	again, err := e.tell(ctx, c, ns, remains, failures)
 	if err != nil {
-		return 0, ignoreGone(err)
+		return 0, control.Gone(err)
 	}
 	if len(failures) > 0 {
 		return 0, errors.Join(failures...)
@@ -82,7 +82,7 @@ func (e *emptier) empty(ctx context.Context, c *control.Cluster, ns *corev1.Name
 	}
 	ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
 	_, err = c.Update(ctx, gr.Namespaces, ns, "finalize")
-	return 0, ignoreGone(err)
+	return 0, control.Gone(err)
 }
 
 // sweep deletes the objects of some resources, and returns what remains. fresh makes sure that the views show everything.
@@ -171,11 +171,4 @@ func (e *emptier) tell(ctx context.Context, c *control.Cluster, ns *corev1.Names
 	e.remember(ns.Name, func(s *seen) { s.wrote = now })
 	*ns = *updated.(*corev1.Namespace)
 	return 0, nil
-}
-
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -114,7 +114,7 @@ func (t *tower) reconcile(ctx context.Context, c *control.Cluster, k control.Key
 		}
 		if next := node.DeepCopy(); lost(&next.Status, node, now) {
 			_, err := c.Update(ctx, gr.Nodes, next, "status")
-			return 0, ignoreGone(err)
+			return 0, control.Gone(err)
 		}
 		left = 0
 	}
@@ -129,7 +129,7 @@ func (t *tower) reconcile(ctx context.Context, c *control.Cluster, k control.Key
 	if named := oldNames(next); named || !apiequality.Semantic.DeepEqual(taints, node.Spec.Taints) {
 		next.Spec.Taints = taints
 		if _, err := c.Update(ctx, gr.Nodes, next, ""); err != nil {
-			return 0, ignoreGone(err)
+			return 0, control.Gone(err)
 		}
 	}
 	return sooner(left, wait), nil
@@ -141,13 +141,6 @@ func sooner(a, b time.Duration) time.Duration {
 		return b
 	}
 	return a
-}
-
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // recheck looks past the view before a node is given up: the view may be the one that lags.
@@ -169,7 +162,7 @@ func notReady(ctx context.Context, c *control.Cluster, node *corev1.Node, now ti
 		if !unready(&next.Status, now) {
 			continue
 		}
-		if _, err := c.Update(ctx, gr.Pods, next, "status"); ignoreGone(err) != nil {
+		if _, err := c.Update(ctx, gr.Pods, next, "status"); control.Gone(err) != nil {
 			return err
 		}
 		c.Event(pod, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")

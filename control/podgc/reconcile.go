@@ -72,19 +72,12 @@ func end(ctx context.Context, c *control.Cluster, pods []*corev1.Pod, why *corev
 		p := pods[i]
 		if f := failed(p, why, time.Now()); f != nil {
 			if _, err := c.Update(ctx, gr.Pods, f, "status"); err != nil {
-				return gone(err)
+				return control.Gone(err)
 			}
 		}
-		return gone(c.Delete(ctx, gr.Pods, p.Namespace, p.Name, metav1.DeleteOptions{
+		return control.Gone(c.Delete(ctx, gr.Pods, p.Namespace, p.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: new(p.GetUID())},
 		}))
 	})
-	return err
-}
-
-func gone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	return err
 }

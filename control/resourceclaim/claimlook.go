@@ -30,7 +30,7 @@ func lookClaim(ctx context.Context, c *control.Cluster, k control.Key) (time.Dur
 		owner, _ = control.Get[*corev1.Pod](c, gr.Pods, claim.Namespace, name)
 	}
 	p := decideClaim(claim, func(name string) *corev1.Pod { return holders[name] }, owner)
-	return 0, gone(apply(ctx, c, claim, p))
+	return 0, control.Gone(apply(ctx, c, claim, p))
 }
 
 // holdersOf are the Pods that a claim is reserved for, by name. To take a reservation from a Pod that is just being scheduled

@@ -43,7 +43,7 @@ func lookPod(ctx context.Context, c *control.Cluster, k control.Key) (time.Durat
 		next.Status.ResourceClaimStatuses = noted(p, made)
 		o, err := c.Update(ctx, gr.Pods, next, "status")
 		if err != nil {
-			return 0, gone(fmt.Errorf("update pod %s/%s ResourceClaimStatuses: %w", p.Namespace, p.Name, err))
+			return 0, control.Gone(fmt.Errorf("update pod %s/%s ResourceClaimStatuses: %w", p.Namespace, p.Name, err))
 		}
 		p = o.(*corev1.Pod)
 	}
@@ -93,13 +93,6 @@ func reserve(ctx context.Context, c *control.Cluster, p *corev1.Pod, w world) er
 		if _, err := c.Update(ctx, gr.ResourceClaims, next, "status"); err != nil {
 			return fmt.Errorf("reserve claim %s/%s: %w", claim.Namespace, claim.Name, err)
 		}
-	}
-	return err
-}
-
-func gone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
 	}
 	return err
 }

@@ -51,9 +51,9 @@ func Cleaner(period time.Duration) control.Controller {
 				}
 				next.Labels[invalidSinceLabel] = w.now.Format(time.DateOnly)
 				_, err := c.Update(ctx, gr.Secrets, next, "")
-				return daily, gone(err)
+				return daily, control.Gone(err)
 			case remove:
-				return daily, gone(c.Delete(ctx, gr.Secrets, k.Namespace, k.Name, metav1.DeleteOptions{
+				return daily, control.Gone(c.Delete(ctx, gr.Secrets, k.Namespace, k.Name, metav1.DeleteOptions{
 					Preconditions: &metav1.Preconditions{UID: new(secret.UID), ResourceVersion: new(secret.ResourceVersion)}, // it may have been used
 				}))
 			case keep:

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -56,7 +55,7 @@ func Tokens(issue Issue, bundle string) control.Controller {
 				return 0, err
 			}
 			if account == nil {
-				return 0, gone(c.Delete(ctx, gr.Secrets, k.Namespace, k.Name, metav1.DeleteOptions{
+				return 0, control.Gone(c.Delete(ctx, gr.Secrets, k.Namespace, k.Name, metav1.DeleteOptions{
 					Preconditions: &metav1.Preconditions{UID: new(secret.UID), ResourceVersion: new(secret.ResourceVersion)},
 				}))
 			}
@@ -65,7 +64,7 @@ func Tokens(issue Issue, bundle string) control.Controller {
 				return 0, err
 			}
 			_, err = c.Update(ctx, gr.Secrets, next, "")
-			return 0, gone(err)
+			return 0, control.Gone(err)
 		},
 	}
 }
@@ -109,7 +108,7 @@ func owner(ctx context.Context, c *control.Cluster, secret *corev1.Secret) (*cor
 	// The view may be behind, and a token that is deleted is lost.
 	o, err := c.Get(ctx, gr.ServiceAccounts, secret.Namespace, name, "")
 	if err != nil {
-		return nil, gone(err)
+		return nil, control.Gone(err)
 	}
 	if a, ok := o.(*corev1.ServiceAccount); ok && (uid == "" || uid == a.UID) {
 		return a, nil
@@ -122,7 +121,7 @@ func forget(ctx context.Context, c *control.Cluster, k control.Key) error {
 	for account := range control.By[*corev1.ServiceAccount](c, gr.ServiceAccounts, bySecret(), k.Namespace+"/"+k.Name) {
 		next := account.DeepCopy()
 		next.Secrets = slices.DeleteFunc(next.Secrets, func(r corev1.ObjectReference) bool { return r.Name == k.Name })
-		if _, err := c.Update(ctx, gr.ServiceAccounts, next, ""); gone(err) != nil {
+		if _, err := c.Update(ctx, gr.ServiceAccounts, next, ""); control.Gone(err) != nil {
 			return err
 		}
 	}
@@ -154,11 +153,4 @@ func bySecret() client.Index {
 func isToken(o kind.Object) bool {
 	s, ok := o.(*corev1.Secret)
 	return ok && s.Type == corev1.SecretTypeServiceAccountToken
-}
-
-func gone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -44,7 +44,7 @@ func Tracker() control.Controller {
 				if apierrors.IsAlreadyExists(err) {
 					return 0, nil
 				}
-				return 0, gone(err)
+				return 0, control.Gone(err)
 			}
 			if _, err := time.Parse(time.DateOnly, have.Data[trackingKey]); err == nil {
 				return 0, nil
@@ -55,7 +55,7 @@ func Tracker() control.Controller {
 			}
 			next.Data[trackingKey] = today
 			_, err := c.Update(ctx, gr.ConfigMaps, next, "")
-			return 0, gone(err)
+			return 0, control.Gone(err)
 		},
 	}
 }

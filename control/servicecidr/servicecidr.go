@@ -46,7 +46,7 @@ func apply(ctx context.Context, c *control.Cluster, r *networkingv1.ServiceCIDR,
 		next.Finalizers = *p.finalizers
 		o, err := c.Update(ctx, gr.ServiceCIDRs, next, "")
 		if err != nil {
-			return ignoreGone(err)
+			return control.Gone(err)
 		}
 		if o == nil || o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 {
 			return nil
@@ -61,7 +61,7 @@ func apply(ctx context.Context, c *control.Cluster, r *networkingv1.ServiceCIDR,
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && r.DeletionTimestamp == nil {
 		c.Event(r, corev1.EventTypeWarning, "KubernetesServiceCIDRError", "The ServiceCIDR Status can not be set to Ready=True")
 	}
-	return ignoreGone(err)
+	return control.Gone(err)
 }
 
 // overlapping are the other ranges that share addresses with one.
@@ -90,11 +90,4 @@ func containing(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			}
 		}
 	}
-}
-
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -3,21 +3,19 @@ package tainteviction
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/placement"
 )
 
 // Controller returns the loop.
@@ -33,23 +31,13 @@ func Controller() control.Controller {
 			was, had := old.(*corev1.Pod)
 			return p.Spec.NodeName != "" && (!had || was.Spec.NodeName == "" || !apiequality.Semantic.DeepEqual(was.Spec.Tolerations, p.Spec.Tolerations))
 		},
-		Triggers: []control.Trigger{{On: gr.Nodes, Keys: onNode, When: func(old, now kind.Object) bool {
+		Triggers: []control.Trigger{{On: gr.Nodes, Keys: control.OnNode, When: func(old, now kind.Object) bool {
 			return !apiequality.Semantic.DeepEqual(driving(old), driving(now))
 		}}},
 		Writes: []control.Write{{On: gr.Pods, Do: "delete update/status"}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 			return m.reconcile(ctx, c, k)
 		},
-	}
-}
-
-func onNode(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
-	return func(yield func(control.Key) bool) {
-		for p := range c.View(gr.Pods).By(client.ByNode(), o.GetName()) {
-			if !yield(control.KeyOf(p)) {
-				return
-			}
-		}
 	}
 }
 
@@ -150,7 +138,7 @@ func stay(taints []corev1.Taint, tolerations []corev1.Toleration) (after time.Du
 		tolerated := false
 		for j := range tolerations {
 			t := &tolerations[j]
-			if !tolerates(t, &taints[i]) {
+			if !placement.Tolerates(t, &taints[i]) {
 				continue
 			}
 			tolerated = true
@@ -164,20 +152,6 @@ func stay(taints []corev1.Taint, tolerations []corev1.Toleration) (after time.Du
 		}
 	}
 	return after, len(taints) > 0 && !forever
-}
-
-// tolerates says that a toleration covers a taint.
-func tolerates(t *corev1.Toleration, taint *corev1.Taint) bool {
-	if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
-		return false
-	}
-	switch t.Operator {
-	case corev1.TolerationOpExists:
-		return true
-	case "", corev1.TolerationOpEqual:
-		return t.Value == taint.Value
-	}
-	return false
 }
 
 // evict marks a Pod as disrupted and deletes it.
@@ -194,15 +168,8 @@ func evict(ctx context.Context, c *control.Cluster, pod *corev1.Pod, now time.Ti
 			LastTransitionTime: metav1.NewTime(now), ObservedGeneration: pod.Generation,
 		})
 		if _, err := c.Update(ctx, gr.Pods, next, "status"); err != nil {
-			return ignoreGone(err)
+			return control.Gone(err)
 		}
 	}
-	return ignoreGone(c.Delete(ctx, gr.Pods, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
-}
-
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return control.Gone(c.Delete(ctx, gr.Pods, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
 }

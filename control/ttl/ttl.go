@@ -8,7 +8,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
@@ -43,7 +42,7 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Dur
 	// The Job may have been given more time, which the view does not show yet.
 	o, err := c.Get(ctx, gr.Jobs, k.Namespace, k.Name, "")
 	if err != nil {
-		return 0, gone(err)
+		return 0, control.Gone(err)
 	}
 	now, ok := o.(*batchv1.Job)
 	if !ok {
@@ -52,16 +51,9 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Dur
 	if over, wait, err = decide(now, time.Now()); !over || err != nil {
 		return wait, err
 	}
-	return 0, gone(c.Delete(ctx, gr.Jobs, k.Namespace, k.Name, metav1.DeleteOptions{
+	return 0, control.Gone(c.Delete(ctx, gr.Jobs, k.Namespace, k.Name, metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationForeground), Preconditions: &metav1.Preconditions{UID: new(now.GetUID()), ResourceVersion: new(now.GetResourceVersion())},
 	}))
-}
-
-func gone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // decide says whether a Job's time is over, or else how long it takes; 0 if that is not a question of time.

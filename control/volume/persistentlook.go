@@ -31,7 +31,7 @@ func (b *binder) lookVolume(ctx context.Context, c *control.Cluster, k control.K
 			next.Finalizers = finalizers
 		}
 		_, err := c.Update(ctx, gr.PersistentVolumes, next, "")
-		return 0, gone(err)
+		return 0, control.Gone(err)
 	}
 	claim, err := claimOf(ctx, c, v)
 	if err != nil {
@@ -45,16 +45,16 @@ func (b *binder) lookVolume(ctx context.Context, c *control.Cluster, k control.K
 		c.Event(claim, e.kind, e.reason, "%s", e.text)
 	}
 	if p.unbind {
-		return 0, gone(unbind(ctx, c, v))
+		return 0, control.Gone(unbind(ctx, c, v))
 	}
 	if p.phase != "" {
 		if v, err = putPhase(ctx, c, v, p.phase, ""); err != nil {
-			return 0, gone(err)
+			return 0, control.Gone(err)
 		}
 	}
 	if p.reclaim {
 		again, err := b.reclaim(ctx, c, v)
-		return again, gone(err)
+		return again, control.Gone(err)
 	}
 	return 0, tidy(ctx, c, v)
 }
@@ -191,11 +191,4 @@ func live[T kind.Object](ctx context.Context, c *control.Cluster, on schema.Grou
 	default:
 		return t, ok, nil
 	}
-}
-
-func gone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -103,7 +103,7 @@ func ownedBy(pod *corev1.Pod, uid types.UID) bool {
 }
 
 func remove(ctx context.Context, c *control.Cluster, pod *corev1.Pod) error {
-	return gone(c.Delete(ctx, gr.Pods, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
+	return control.Gone(c.Delete(ctx, gr.Pods, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
 }
 
 // empties says that a Pod is one that really empties the volume, and not one that only has its name.

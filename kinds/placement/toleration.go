@@ -104,3 +104,18 @@ func covers(a, b *corev1.Toleration) bool {
 	}
 	return false
 }
+
+// Tolerates says that a toleration covers a taint. No key covers all keys, no effect all effects. The operators Lt and Gt are
+// of an alpha feature that is off, and match nothing.
+func Tolerates(t *corev1.Toleration, taint *corev1.Taint) bool {
+	if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
+		return false
+	}
+	switch t.Operator {
+	case "", corev1.TolerationOpEqual:
+		return t.Value == taint.Value
+	case corev1.TolerationOpExists:
+		return true
+	}
+	return false
+}

@@ -10,7 +10,6 @@ package simulate
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
@@ -41,7 +39,7 @@ func pods(b Behaviour) control.Controller {
 			p, ok := now.(*corev1.Pod)
 			return ok && p.Spec.NodeName != ""
 		},
-		Triggers: []control.Trigger{{On: gr.Nodes, Keys: onNode, When: func(old, now kind.Object) bool {
+		Triggers: []control.Trigger{{On: gr.Nodes, Keys: control.OnNode, When: func(old, now kind.Object) bool {
 			// A node that turns up, or turns out to be simulated, has Pods to run.
 			return now != nil && simulated(now) && (old == nil || !simulated(old))
 		}}},
@@ -61,17 +59,6 @@ func pods(b Behaviour) control.Controller {
 }
 
 func simulated(o kind.Object) bool { return o.GetAnnotations()[Annotation] != "" }
-
-// onNode wakes the Pods of a node.
-func onNode(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
-	return func(yield func(control.Key) bool) {
-		for p := range c.View(gr.Pods).By(client.ByNode(), o.GetName()) {
-			if !yield(control.KeyOf(p)) {
-				return
-			}
-		}
-	}
-}
 
 func reconcile(ctx context.Context, c *control.Cluster, pod *corev1.Pod, node *corev1.Node, b Behaviour, ips *addresses) (time.Duration, error) {
 	next := plan(pod, b, time.Now())
