@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/podref"
 )
 
 // Index finds the objects of a view by a value. Its name says what it is by; two indexes of one resource must not share it.
@@ -35,5 +36,17 @@ func ByNode() Index {
 			return []string{p.Spec.NodeName}
 		}
 		return nil
+	}}
+}
+
+// ByClaim finds Pods by the volume claims they use, as namespace/name.
+func ByClaim() Index {
+	return Index{"claim", func(o kind.Object) (out []string) {
+		if p, ok := o.(*corev1.Pod); ok {
+			for _, name := range podref.Claims(p) {
+				out = append(out, p.Namespace+"/"+name)
+			}
+		}
+		return out
 	}}
 }

@@ -22,6 +22,7 @@ import (
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/podref"
 )
 
 const (
@@ -101,7 +102,7 @@ func claimMatters(old, now kind.Object) bool {
 
 func nodeOfPod(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
-		if p := o.(*corev1.Pod); p.Spec.NodeName != "" && len(claimNames(p)) > 0 {
+		if p := o.(*corev1.Pod); p.Spec.NodeName != "" && len(podref.Claims(p)) > 0 {
 			yield(control.Key{Name: p.Spec.NodeName})
 		}
 	}
@@ -139,35 +140,12 @@ func nodesOfAttachment(c *control.Cluster, o kind.Object) iter.Seq[control.Key] 
 // nodesOf are the nodes where Pods use a claim.
 func nodesOf(c *control.Cluster, claim string) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
-		for p := range control.By[*corev1.Pod](c, gr.Pods, byVolumeClaim(), claim) {
+		for p := range control.By[*corev1.Pod](c, gr.Pods, client.ByClaim(), claim) {
 			if p.Spec.NodeName != "" && !yield(control.Key{Name: p.Spec.NodeName}) {
 				return
 			}
 		}
 	}
-}
-
-// claimNames are the claims that a Pod uses, those made for it included.
-func claimNames(p *corev1.Pod) (names []string) {
-	for i := range p.Spec.Volumes {
-		switch v := &p.Spec.Volumes[i]; {
-		case v.PersistentVolumeClaim != nil:
-			names = append(names, v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil:
-			names = append(names, p.Name+"-"+v.Name)
-		}
-	}
-	return names
-}
-
-// byVolumeClaim finds Pods by the claims they use.
-func byVolumeClaim() client.Index {
-	return client.Index{Name: "volumeClaim", Of: func(o kind.Object) (out []string) {
-		for _, name := range claimNames(o.(*corev1.Pod)) {
-			out = append(out, o.GetNamespace()+"/"+name)
-		}
-		return out
-	}}
 }
 
 // byAttachedNode finds VolumeAttachments by their nodes, byAttachedVolume by their volumes.

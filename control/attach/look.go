@@ -184,7 +184,7 @@ func holders(c *control.Cluster, v *corev1.PersistentVolume, node string) (nodes
 	if len(nodes) == 0 || v.Spec.ClaimRef == nil {
 		return nodes, nil
 	}
-	for p := range control.By[*corev1.Pod](c, gr.Pods, byVolumeClaim(), v.Spec.ClaimRef.Namespace+"/"+v.Spec.ClaimRef.Name) {
+	for p := range control.By[*corev1.Pod](c, gr.Pods, client.ByClaim(), v.Spec.ClaimRef.Namespace+"/"+v.Spec.ClaimRef.Name) {
 		if slices.Contains(nodes, p.Spec.NodeName) && !ended(p) {
 			users = append(users, p)
 		}

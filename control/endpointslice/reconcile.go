@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
 	"proa.dev/control/backend"
@@ -28,7 +27,7 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Dur
 		},
 		nodes: func() []*corev1.Node { return slices.Collect(control.List[*corev1.Node](c, gr.Nodes, "")) },
 	})
-	err := apply(ctx, c, p)
+	err := backend.Apply(ctx, c, p.create, p.update, p.remove)
 	if err != nil && !apierrors.IsConflict(err) {
 		c.Event(s, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices", "Error updating Endpoint Slices for Service %s/%s: %v", s.Namespace, s.Name, err)
 	}
@@ -48,27 +47,4 @@ func owned(c *control.Cluster, k control.Key) (out []*discoveryv1.EndpointSlice)
 		}
 	}
 	return out
-}
-
-func apply(ctx context.Context, c *control.Cluster, p plan) error {
-	for _, s := range p.create {
-		if _, err := c.Create(ctx, gr.EndpointSlices, s); err != nil {
-			if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-				return nil
-			}
-			return err
-		}
-	}
-	for _, s := range p.update {
-		if _, err := c.Update(ctx, gr.EndpointSlices, s, ""); err != nil {
-			return err
-		}
-	}
-	for _, s := range p.remove {
-		only := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID}}
-		if err := c.Delete(ctx, gr.EndpointSlices, s.Namespace, s.Name, only); err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	return nil
 }

@@ -9,8 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
 	"proa.dev/control/backend"
@@ -75,37 +73,14 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Dur
 	e, found := control.Get[*corev1.Endpoints](c, gr.Endpoints, k.Namespace, k.Name)
 	s, served := control.Get[*corev1.Service](c, gr.Services, k.Namespace, k.Name)
 	if !found || !wanted(e) || !served || len(s.Spec.Selector) > 0 {
-		return 0, apply(ctx, c, plan{remove: have})
+		return 0, backend.Apply(ctx, c, nil, nil, have)
 	}
 	p := decide(e, have)
-	if err := apply(ctx, c, p); err != nil {
+	if err := backend.Apply(ctx, c, p.create, p.update, p.remove); err != nil {
 		return 0, err
 	}
 	for _, w := range p.warnings {
 		c.Event(e, corev1.EventTypeWarning, w.reason, "%s", w.message)
 	}
 	return 0, nil
-}
-
-func apply(ctx context.Context, c *control.Cluster, p plan) error {
-	for _, s := range p.create {
-		if _, err := c.Create(ctx, gr.EndpointSlices, s); err != nil {
-			if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-				return nil
-			}
-			return err
-		}
-	}
-	for _, s := range p.update {
-		if _, err := c.Update(ctx, gr.EndpointSlices, s, ""); err != nil {
-			return err
-		}
-	}
-	for _, s := range p.remove {
-		only := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID}}
-		if err := c.Delete(ctx, gr.EndpointSlices, s.Namespace, s.Name, only); err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	return nil
 }

@@ -14,8 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/podref"
 )
 
 func core(resource string) schema.GroupResource { return schema.GroupResource{Resource: resource} }
@@ -49,8 +51,8 @@ func release(gr schema.GroupResource, finalizer string, used func(*control.Clust
 func claims() control.Controller {
 	pods := core("pods")
 	let := release(core("persistentvolumeclaims"), "kubernetes.io/pvc-protection", func(c *control.Cluster, o kind.Object) bool {
-		for p := range c.View(pods).List(o.GetNamespace()) {
-			if claimInUse(p.(*corev1.Pod), o.GetName()) {
+		for p := range control.By[*corev1.Pod](c, pods, client.ByClaim(), o.GetNamespace()+"/"+o.GetName()) {
+			if claimInUse(p, o.GetName()) {
 				return true
 			}
 		}
@@ -60,7 +62,7 @@ func claims() control.Controller {
 		Name: "pvc-protection-controller", For: core("persistentvolumeclaims"), Writes: []control.Write{{On: core("persistentvolumeclaims"), Do: "update update/status"}},
 		Triggers: []control.Trigger{{On: pods, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) {
-				for name := range claimsOf(o.(*corev1.Pod)) {
+				for _, name := range podref.Claims(o.(*corev1.Pod)) {
 					if !yield(control.Key{Namespace: o.GetNamespace(), Name: name}) {
 						return
 					}
@@ -76,37 +78,12 @@ func claims() control.Controller {
 	}
 }
 
-// claimsOf are the claims a pod names, its own ephemeral ones too.
-func claimsOf(p *corev1.Pod) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, v := range p.Spec.Volumes {
-			name := ""
-			switch {
-			case v.PersistentVolumeClaim != nil:
-				name = v.PersistentVolumeClaim.ClaimName
-			case v.Ephemeral != nil:
-				name = p.Name + "-" + v.Name
-			default:
-				continue
-			}
-			if !yield(name) {
-				return
-			}
-		}
-	}
-}
-
 // claimInUse says that a pod uses a claim: it is on a node, and has not ended.
 func claimInUse(p *corev1.Pod, claim string) bool {
 	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return false
 	}
-	for name := range claimsOf(p) {
-		if name == claim {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(podref.Claims(p), claim)
 }
 
 func volumes() control.Controller {

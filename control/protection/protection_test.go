@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/podref"
 )
 
 func pod(node string, phase corev1.PodPhase) *corev1.Pod {
@@ -21,7 +23,7 @@ func pod(node string, phase corev1.PodPhase) *corev1.Pod {
 }
 
 func TestClaimsInUse(t *testing.T) {
-	if got := slices.Collect(claimsOf(pod("", ""))); !slices.Equal(got, []string{"data", "p-b"}) {
+	if got := podref.Claims(pod("", "")); !slices.Equal(got, []string{"data", "p-b"}) {
 		t.Errorf("claims %v", got)
 	}
 	for _, c := range []struct {

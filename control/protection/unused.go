@@ -5,9 +5,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/client"
 	"proa.dev/control"
 )
 
@@ -22,18 +22,15 @@ func note(ctx context.Context, c *control.Cluster, k control.Key) error {
 		return nil
 	}
 	named := false
-	for p := range c.View(core("pods")).List(k.Namespace) {
-		named = named || names(p.(*corev1.Pod), claim)
+	for p := range control.By[*corev1.Pod](c, core("pods"), client.ByClaim(), k.Namespace+"/"+k.Name) {
+		named = named || names(p, claim)
 	}
 	next := claim.DeepCopy()
 	if !unused(&next.Status, named, time.Now()) {
 		return nil
 	}
 	_, err := c.Update(ctx, core("persistentvolumeclaims"), next, "status")
-	if apierrors.IsNotFound(err) {
-		err = nil
-	}
-	return err
+	return control.Gone(err)
 }
 
 // names says that a pod that has not ended names a claim, wherever it is. An ephemeral claim must be the pod's own.

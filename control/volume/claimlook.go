@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
 )
@@ -68,7 +69,7 @@ func (b *binder) look(ctx context.Context, c *control.Cluster, claim *corev1.Per
 	if !asksForClass(claim) {
 		s.fallback = pickDefault(slices.Collect(control.List[*storagev1.StorageClass](c, gr.StorageClasses, "")))
 	}
-	for p := range control.By[*corev1.Pod](c, gr.Pods, byClaim(), claim.Namespace+"/"+claim.Name) {
+	for p := range control.By[*corev1.Pod](c, gr.Pods, client.ByClaim(), claim.Namespace+"/"+claim.Name) {
 		if p.Spec.NodeName == "" && !ended(p) {
 			s.waiting = append(s.waiting, p.Name)
 		}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
 )
@@ -154,7 +155,7 @@ func recycler(v *corev1.PersistentVolume) *corev1.Pod {
 
 // usersOf are the Pods that use a claim and have not ended.
 func usersOf(c *control.Cluster, claim string) (names []string) {
-	for p := range control.By[*corev1.Pod](c, gr.Pods, byClaim(), claim) {
+	for p := range control.By[*corev1.Pod](c, gr.Pods, client.ByClaim(), claim) {
 		if !ended(p) {
 			names = append(names, fmt.Sprintf("%s/%s", p.Namespace, p.Name))
 		}

@@ -18,6 +18,7 @@ import (
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/podref"
 )
 
 // Config is what can be different from one cluster to the next.
@@ -120,7 +121,7 @@ func claimsOfClass(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 // claimsOfPod are the claims without a volume that a Pod uses.
 func claimsOfPod(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
-		for _, name := range claimNames(o.(*corev1.Pod)) {
+		for _, name := range podref.Claims(o.(*corev1.Pod)) {
 			claim, found := control.Get[*corev1.PersistentVolumeClaim](c, gr.PersistentVolumeClaims, o.GetNamespace(), name)
 			if found && claim.Spec.VolumeName == "" && !yield(control.KeyOf(claim)) {
 				return
@@ -158,7 +159,7 @@ func volumesOfPod(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 		return keys(control.Key{Name: name})
 	}
 	return func(yield func(control.Key) bool) {
-		for _, name := range claimNames(o.(*corev1.Pod)) {
+		for _, name := range podref.Claims(o.(*corev1.Pod)) {
 			for v := range control.By[*corev1.PersistentVolume](c, gr.PersistentVolumes, byClaimRef(), o.GetNamespace()+"/"+name) {
 				if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle && !yield(control.KeyOf(v)) {
 					return
@@ -168,31 +169,8 @@ func volumesOfPod(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-// claimNames are the claims that a Pod uses, those made for it included.
-func claimNames(p *corev1.Pod) (names []string) {
-	for i := range p.Spec.Volumes {
-		switch v := &p.Spec.Volumes[i]; {
-		case v.PersistentVolumeClaim != nil:
-			names = append(names, v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil:
-			names = append(names, p.Name+"-"+v.Name)
-		}
-	}
-	return names
-}
-
 func ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-}
-
-// byClaim finds Pods by the claims they use.
-func byClaim() client.Index {
-	return client.Index{Name: "claim", Of: func(o kind.Object) (out []string) {
-		for _, name := range claimNames(o.(*corev1.Pod)) {
-			out = append(out, o.GetNamespace()+"/"+name)
-		}
-		return out
-	}}
 }
 
 // byClaimRef finds volumes by the claims they point at.

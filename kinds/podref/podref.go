@@ -143,3 +143,16 @@ func projection(volume string, p *corev1.VolumeProjection) (string, error) {
 	}
 	return "", fmt.Errorf("unknown source for projected volume %q", volume)
 }
+
+// Claims are the volume claims that a pod uses, those made for it included.
+func Claims(p *corev1.Pod) (names []string) {
+	for i := range p.Spec.Volumes {
+		switch v := &p.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			names = append(names, p.Name+"-"+v.Name)
+		}
+	}
+	return names
+}
