@@ -17,6 +17,9 @@ import (
 type Client interface {
 	// View opens the cache of a resource, which is authorized as list and watch.
 	View(ctx context.Context, gr schema.GroupResource) (View, error)
+	// Part opens a view of some objects of a resource. Who may not see all Secrets may see the one its Pod names. The view is
+	// kept up until ctx ends.
+	Part(ctx context.Context, gr schema.GroupResource, scope Scope) (View, error)
 	// Get reads an object, or with sub one of its subresources, as it is now: it sees every write that was acknowledged
 	// before. Nearly always a View is what is wanted. The object is the caller's.
 	Get(ctx context.Context, gr schema.GroupResource, namespace, name, sub string) (kind.Object, error)
@@ -50,6 +53,13 @@ type View interface {
 	// Reach waits until the view holds every change up to a revision; 0 stands for every write that was acknowledged
 	// before the call.
 	Reach(ctx context.Context, rev int64) error
+}
+
+// Scope says which objects of a resource a view shows: those bound to a node, the one with a name, or those of a namespace.
+// Only Pods are bound to nodes.
+type Scope struct {
+	Node            string
+	Namespace, Name string
 }
 
 // Event is a change of one object. Deleted objects are yielded in their last state.

@@ -15,18 +15,18 @@ import (
 )
 
 // Recorder tells people what happened to an object, as Events. It never makes its caller wait: Events are written by
-// Run, one after the other, and when too many wait, the newest are dropped. What happens again and again becomes one Event with a
-// count; see similar.go.
+// Run, one after the other, and when too many wait, some are dropped; see waiting.go. What happens again and again becomes
+// one Event with a count; see similar.go.
 type Recorder struct {
 	writer    Writer
 	component string
 	log       *slog.Logger
-	queue     chan *corev1.Event
+	queue     *waiting
 }
 
 // NewRecorder makes a recorder whose Events come from a component.
 func NewRecorder(w Writer, component string, log *slog.Logger) *Recorder {
-	return &Recorder{writer: w, component: component, log: log, queue: make(chan *corev1.Event, 1024)}
+	return &Recorder{writer: w, component: component, log: log, queue: newWaiting(maxWaiting)}
 }
 
 // Event says that something happened to an object. eventType is Normal or Warning.
@@ -47,24 +47,22 @@ func (r *Recorder) Event(about kind.Object, eventType, reason, format string, ar
 		Source: corev1.EventSource{Component: r.component}, ReportingController: r.component,
 		Count: 1, FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now),
 	}
-	select {
-	case r.queue <- ev:
-	default:
-		r.log.Debug("too many Events wait; one is dropped", "component", r.component, "reason", reason)
-	}
+	r.queue.put(ev)
 }
+
+// Dropped counts the Events that were never written because too many waited.
+func (r *Recorder) Dropped() uint64 { return r.queue.lost() }
 
 // Run writes Events until ctx ends.
 func (r *Recorder) Run(ctx context.Context) {
 	seen := newSimilar()
-	for {
-		select {
-		case <-ctx.Done():
+	for ctx.Err() == nil {
+		ev := r.queue.next(ctx)
+		if ev == nil {
 			return
-		case ev := <-r.queue:
-			if err := r.write(ctx, seen, ev); err != nil && ctx.Err() == nil {
-				r.log.DebugContext(ctx, "an Event could not be written", "component", r.component, "err", err)
-			}
+		}
+		if err := r.write(ctx, seen, ev); err != nil && ctx.Err() == nil {
+			r.log.DebugContext(ctx, "an Event could not be written", "component", r.component, "err", err)
 		}
 	}
 }

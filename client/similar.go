@@ -65,12 +65,10 @@ func (s *similar) add(ev *corev1.Event) *run {
 		*s = *newSimilar()
 	}
 	now := ev.LastTimestamp.Time
-	about := ev.InvolvedObject
-	about.ResourceVersion = "" // the same object, whatever has changed of it
-	if !s.passes(about, now) {
+	what := happeningOf(ev)
+	if !s.passes(what.about, now) {
 		return nil
 	}
-	what := happening{about, ev.Type, ev.Reason}
 	key := series{what, ev.Message}
 	m := s.kinds[what]
 	if m == nil || now.Sub(m.last) > similarFor {

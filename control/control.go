@@ -112,6 +112,7 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 	}
 	q := newQueue()
 	defer m.attach(ctl.Name, q)()
+	defer m.attachEvents(ctl.Name, cluster.events)()
 	var wg sync.WaitGroup
 	wg.Go(func() { cluster.events.Run(ctx) })
 	wg.Go(func() {

@@ -1,10 +1,13 @@
 package control
 
 import (
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"proa.dev/client"
 )
 
 // Metrics are the numbers of the queues, under the names that dashboards for Kubernetes know.
@@ -14,8 +17,12 @@ type Metrics struct {
 	depth           *prometheus.Desc
 	unfinished, top *prometheus.Desc
 
-	mu     sync.Mutex // guards queues
+	dropped *prometheus.Desc
+
+	mu     sync.Mutex // guards what follows
 	queues map[*queue]string
+	events map[*client.Recorder]string
+	lost   map[string]uint64 // of recorders that have ended
 }
 
 // NewMetrics makes the numbers; Collectors registers them.
@@ -38,7 +45,9 @@ func NewMetrics() *Metrics {
 		depth:      desc("depth", "Keys that wait."),
 		unfinished: desc("unfinished_work_seconds", "How long the work under way has taken so far, all keys together."),
 		top:        desc("longest_running_processor_seconds", "How long the longest work under way has taken so far."),
-		queues:     map[*queue]string{},
+		dropped: prometheus.NewDesc("proa_events_dropped_total",
+			"Events of a controller that were never written because too many waited.", label, nil),
+		queues: map[*queue]string{}, events: map[*client.Recorder]string{}, lost: map[string]uint64{},
 	}
 }
 
@@ -60,6 +69,22 @@ func (m *Metrics) attach(name string, q *queue) (detach func()) {
 	}
 }
 
+// attachEvents counts what a recorder drops, until it is detached.
+func (m *Metrics) attachEvents(name string, r *client.Recorder) (detach func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events[r] = name
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.events, r)
+		m.lost[name] += r.Dropped()
+	}
+}
+
 // Describe is for the registry.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range []prometheus.Collector{m.adds, m.retries, m.waited, m.worked} {
@@ -68,6 +93,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.depth
 	ch <- m.unfinished
 	ch <- m.top
+	ch <- m.dropped
 }
 
 // Collect is for the registry.
@@ -77,6 +103,13 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	lost := maps.Clone(m.lost)
+	for r, name := range m.events {
+		lost[name] += r.Dropped()
+	}
+	for name, n := range lost {
+		ch <- prometheus.MustNewConstMetric(m.dropped, prometheus.CounterValue, float64(n), name)
+	}
 	type load struct {
 		depth        int
 		all, longest time.Duration
