@@ -14,6 +14,9 @@ type Pair struct {
 	Key   string
 	Value []byte
 	Rev   int64
+	// Stale says that the store would lay out the same value differently today, because another key encrypts for example:
+	// to write it again is not in vain.
+	Stale bool
 }
 
 // Change is one event of one key, in the order of revisions.

@@ -87,8 +87,11 @@ func (s *Server) put(ctx context.Context, r *Request, def *kind.Def, obj, old ki
 			return nil, 0, err
 		}
 		if old != nil && len(tx.writes) == 0 {
-			was, err := s.State.Codec.Store(old)
-			if err == nil && bytes.Equal(was, w.Value) {
+			same, err := s.same(ctx, w, old)
+			if err != nil {
+				return nil, 0, err
+			}
+			if same {
 				out, err := s.State.Codec.Load(def, kv.Pair{Value: w.Value, Rev: rev})
 				return out, rev, err // nothing changes, nothing is written
 			}
@@ -119,6 +122,20 @@ func (s *Server) put(ctx context.Context, r *Request, def *kind.Def, obj, old ki
 	out := old.DeepCopyObject().(kind.Object)
 	out.SetResourceVersion(strconv.FormatInt(at, 10))
 	return out, at, nil
+}
+
+// same says that a write would store what is stored already. An object that was stored in another way, by an older version
+// or with an older key, is not the same, even if nothing in it changes: that is how stored objects are migrated.
+func (s *Server) same(ctx context.Context, w kv.Write, old kind.Object) (bool, error) {
+	was, err := s.State.Codec.Store(old)
+	if err != nil || !bytes.Equal(was, w.Value) {
+		return false, nil //nolint:nilerr // what cannot be compared is written
+	}
+	now, _, err := s.State.Store.Get(ctx, w.Key)
+	if err != nil {
+		return false, storeError(err)
+	}
+	return now.Rev == w.Rev && !now.Stale && bytes.Equal(now.Value, w.Value), nil
 }
 
 // dry answers what a write would have done; the existence of the key is still checked.

@@ -86,8 +86,12 @@ func (s *Sealed) seal(key string, value []byte) []byte {
 
 // open decrypts a pair in place of its value.
 func (s *Sealed) open(p *kv.Pair) error {
+	if !s.chosen(p.Key) {
+		return nil
+	}
 	rest, sealed := bytes.CutPrefix(p.Value, []byte(mark))
-	if !sealed || !s.chosen(p.Key) {
+	if !sealed {
+		p.Stale = p.Value != nil
 		return nil
 	}
 	name, rest, ok := bytes.Cut(rest, []byte(":"))
@@ -100,7 +104,7 @@ func (s *Sealed) open(p *kv.Pair) error {
 	if err != nil {
 		return fmt.Errorf("seal: %s cannot be decrypted with key %s: %w", p.Key, name, err)
 	}
-	p.Value = value
+	p.Value, p.Stale = value, string(name) != s.first
 	return nil
 }
 

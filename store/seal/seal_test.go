@@ -92,8 +92,11 @@ func TestKeysAndForgeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, _, err := both.Get(t.Context(), k); err != nil || string(p.Value) != "v" {
-		t.Errorf("the old key still reads: %q, %v", p.Value, err)
+	if p, _, err := old.Get(t.Context(), k); err != nil || p.Stale {
+		t.Errorf("sealed with the first key: stale %t, %v", p.Stale, err)
+	}
+	if p, _, err := both.Get(t.Context(), k); err != nil || string(p.Value) != "v" || !p.Stale {
+		t.Errorf("the old key still reads: %q, stale %t, %v", p.Value, p.Stale, err)
 	}
 	lone, err := seal.New(inner, prefixes, key("new", 2))
 	if err != nil {
@@ -121,8 +124,8 @@ func TestKeysAndForgeries(t *testing.T) {
 	if _, err := inner.Commit(t.Context(), kv.Write{Key: "/registry/secrets/a/plain", Value: []byte("clear")}); err != nil {
 		t.Fatal(err)
 	}
-	if p, _, err := both.Get(t.Context(), "/registry/secrets/a/plain"); err != nil || string(p.Value) != "clear" {
-		t.Errorf("plain: %q, %v", p.Value, err)
+	if p, _, err := both.Get(t.Context(), "/registry/secrets/a/plain"); err != nil || string(p.Value) != "clear" || !p.Stale {
+		t.Errorf("plain: %q, stale %t, %v", p.Value, p.Stale, err)
 	}
 	for _, bad := range []seal.Key{{Name: "a:b", Secret: make([]byte, 32)}, {Name: "", Secret: make([]byte, 32)}, {Name: "x", Secret: make([]byte, 5)}} {
 		if _, err := seal.New(inner, prefixes, bad); err == nil {

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"bytes"
+	"testing"
+
+	"proa.dev/kinds/codec"
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+)
+
+// TestWritesInVain: an update that changes nothing writes nothing, unless the object is stored in another way than it
+// would be now.
+func TestWritesInVain(t *testing.T) {
+	r := newRig(t)
+	made := r.create(mapsOf(), configMap("x"))
+	update := func(o kind.Object) string {
+		t.Helper()
+		out, err := r.Client(r.who).Update(t.Context(), mapsOf(), o.DeepCopyObject().(kind.Object), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.GetResourceVersion()
+	}
+	if got := update(made); got != made.GetResourceVersion() {
+		t.Errorf("the same again is at %s, was at %s", got, made.GetResourceVersion())
+	}
+
+	// The same object, but stored as JSON.
+	def := r.State.Def(mapsOf())
+	key := def.Key("ns", "x")
+	was, _, err := r.store.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := made.DeepCopyObject().(kind.Object)
+	plain.SetResourceVersion("")
+	var text bytes.Buffer
+	if err := r.State.Codec.Append(&text, codec.JSON, plain); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.store.Commit(t.Context(), kv.Write{Key: key, Value: text.Bytes(), Rev: was.Rev}); err != nil {
+		t.Fatal(err)
+	}
+	found, err := r.Client(r.who).Get(t.Context(), mapsOf(), "ns", "x", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrated := update(found)
+	if migrated == found.GetResourceVersion() {
+		t.Error("an object in another encoding was not written again")
+	}
+	now, _, err := r.store.Get(t.Context(), key)
+	if err != nil || !bytes.Equal(now.Value, was.Value) {
+		t.Errorf("stored is %q, %v; want it as at first, %q", now.Value, err, was.Value)
+	}
+	found.SetResourceVersion(migrated)
+	if again := update(found); again != migrated {
+		t.Errorf("migrated twice: %s and %s", migrated, again)
+	}
+}
