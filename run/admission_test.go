@@ -83,6 +83,13 @@ func TestPluginOrder(t *testing.T) {
 			last = at
 		}
 	}
+	for _, name := range pluginOrder() {
+		_, absent := absentPlugins()[name]
+		is := func(p kind.Plugin) bool { return p.Name == name }
+		if there := slices.ContainsFunc(mutating, is) || slices.ContainsFunc(checking, is); there == absent && name != "AlwaysAdmit" {
+			t.Errorf("%s: there %t, listed as absent %t", name, there, absent)
+		}
+	}
 }
 
 // TestPluginMistakes shows what people read when they name plugins wrongly.
@@ -90,7 +97,8 @@ func TestPluginMistakes(t *testing.T) {
 	for flags, want := range map[string]string{
 		"enable-admission-plugins=PodSecurityPolicy":                               `--enable-admission-plugins: there is no admission plugin "PodSecurityPolicy"; there are AlwaysAdmit, `,
 		"disable-admission-plugins=resourcequota":                                  `--disable-admission-plugins: there is no admission plugin "resourcequota"; there are `,
-		"enable-admission-plugins=EventRateLimit":                                  `--enable-admission-plugins: proa does not have the admission plugin "EventRateLimit"`,
+		"enable-admission-plugins=EventRateLimit":                                  `--enable-admission-plugins: the admission plugin "EventRateLimit" cannot be switched on: proa does not have it`,
+		"enable-admission-plugins=ValidatingAdmissionWebhook":                      `--enable-admission-plugins: the admission plugin "ValidatingAdmissionWebhook" cannot be switched on: proa does not call webhooks and policies of admission yet`,
 		"enable-admission-plugins=AlwaysDeny disable-admission-plugins=AlwaysDeny": `AlwaysDeny is in enable-admission-plugins and in disable-admission-plugins; say one of them`,
 		"admission-control-config-file=/no/such/file":                              `--admission-control-config-file: open /no/such/file: no such file`,
 	} {

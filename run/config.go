@@ -174,6 +174,12 @@ func (c *Config) Validate() error {
 	case c.AuditPolicy != "" && c.Audit == "":
 		return fmt.Errorf("audit-policy-file needs audit-log-path: say where the events go")
 	}
+	if err := c.checkLoops(); err != nil {
+		return err
+	}
+	if _, err := c.readScheduling(); err != nil {
+		return err
+	}
 	return c.Admission.validate()
 }
 

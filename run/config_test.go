@@ -49,6 +49,8 @@ func TestMistakes(t *testing.T) {
 		"feature-gates=A":                     `--feature-gates: "A" is not NAME=true or NAME=false`,
 		"service-account-issuer=proa":         `--service-account-issuer: "proa" is not an https URL without query`,
 		"log-level=loud":                      `--log-level: "loud" is none of debug, info, warn and error`,
+		"controllers=*,-nope":                 `controllers: there is no "nope"; there are: `,
+		"controllers=job-controler":           `controllers: there is no "job-controler"; there are: `,
 		"data-dir=":                           `--data-dir: the value is empty`,
 	} {
 		name, value, _ := strings.Cut(flag, "=")
@@ -56,6 +58,28 @@ func TestMistakes(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %s…", flag, err, want)
 		}
+	}
+}
+
+// TestSchedulerConfig refuses at once what the scheduler would fail at again and again.
+func TestSchedulerConfig(t *testing.T) {
+	head := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+	for file, want := range map[string]string{
+		head + "parallelism: 2\n": "",
+		head + "parallelism: 0\n": "scheduler configuration: parallelism: Invalid value: 0",
+		head + "profiles: [{plugins: {multiPoint: {enabled: [{name: GangScheduling}]}}}]\n": "the plugin GangScheduling reads podgroups.scheduling.k8s.io, which this server does not serve; take the plugin out",
+	} {
+		path := filepath.Join(t.TempDir(), "scheduler.yaml")
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Load("", Said{"scheduler-config": {path}})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got error %v, want %q", file, err, want)
+		}
+	}
+	if _, err := Load("", Said{"controllers": {"*,-job-controller,-kube-scheduler"}}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -4,15 +4,19 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authentication/user"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/kinds"
+	"proa.dev/kinds/kind"
 	"proa.dev/schedule"
 )
 
@@ -71,17 +75,32 @@ func (s *Server) openScheduler(counts prometheus.Registerer) error {
 	if err := counts.Register(s.placing.Metrics); err != nil {
 		return err
 	}
-	if s.SchedulerConfig == "" {
-		return nil
+	var err error
+	s.placing.File, err = s.readScheduling()
+	return err
+}
+
+// readScheduling reads the scheduler's configuration, if there is one. Everything in it must be possible here: what the
+// scheduler would fail at again and again is refused at once.
+func (c *Config) readScheduling() (*configv1.KubeSchedulerConfiguration, error) {
+	if c.SchedulerConfig == "" {
+		return nil, nil
 	}
-	text, err := os.ReadFile(s.SchedulerConfig)
+	text, err := os.ReadFile(c.SchedulerConfig)
 	if err != nil {
-		return fmt.Errorf("read the scheduler's configuration: %w", err)
+		return nil, fmt.Errorf("read the scheduler's configuration: %w", err)
 	}
-	if s.placing.File, err = schedule.Parse(text); err != nil {
-		return fmt.Errorf("%s: %w", s.SchedulerConfig, err)
+	file, err := schedule.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.SchedulerConfig, err)
 	}
-	return nil
+	defs := kinds.All()
+	for _, on := range (schedule.Config{File: file}).Reads() {
+		if !slices.ContainsFunc(defs, func(d *kind.Def) bool { return d.Resource() == on.On }) {
+			return nil, fmt.Errorf("%s: the plugin %s reads %s, which this server does not serve; take the plugin out of the profile", c.SchedulerConfig, on.Plugin, on.On)
+		}
+	}
+	return file, nil
 }
 
 // lead calls work while this process is the one to do it, until ctx ends.

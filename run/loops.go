@@ -74,10 +74,11 @@ func (s *Server) every() []control.Controller {
 		}
 		return out
 	}
+	root := s.root()
 	all := append(protection.Controllers(),
 		definition.Controller(),
 		serviceaccount.Controller(),
-		rootca.Controller(string(s.pki.CA().PEM)),
+		rootca.Controller(root),
 		clusterrole.Controller(authz.Aggregate),
 		namespace.Controller(namespaced, s.controller("namespace-controller").View),
 		gc.New(gc.Resources(func() []*kind.Def { return s.defs })).Controller(),
@@ -105,8 +106,8 @@ func (s *Server) every() []control.Controller {
 
 		ephemeral.Controller(),
 		certificate.Controller(certificate.Config{CA: func() (*x509.Certificate, crypto.Signer) { return s.pki.CA().Cert, s.pki.CA().Key }}),
-		trustbundle.Controller(string(s.pki.CA().PEM)),
-		satoken.Tokens(func(a *corev1.ServiceAccount, secret string) (string, error) { return s.auth.IssueLegacy(a, secret) }, string(s.pki.CA().PEM)),
+		trustbundle.Controller(root),
+		satoken.Tokens(func(a *corev1.ServiceAccount, secret string) (string, error) { return s.auth.IssueLegacy(a, secret) }, root),
 		satoken.Tracker(),
 		bootstrap.Signer(),
 		bootstrap.Cleaner(),
@@ -128,19 +129,30 @@ func (s *Server) every() []control.Controller {
 	return all
 }
 
+// root is the certificate of the cluster's authority. Whoever only wants the names of loops has none yet.
+func (s *Server) root() string {
+	if s.pki == nil {
+		return ""
+	}
+	return string(s.pki.CA().PEM)
+}
+
 // runs says that a loop shall run.
 func (s *Server) runs(name string) bool {
 	return len(s.Controllers) == 0 || !slices.Contains(s.Controllers, "-"+name) && (slices.Contains(s.Controllers, name) || slices.Contains(s.Controllers, "*"))
 }
 
-// known refuses names of loops that there are not.
-func (s *Server) known() error {
+// checkLoops refuses names of loops that there are not.
+func (c *Config) checkLoops() error {
+	if len(c.Controllers) == 0 {
+		return nil
+	}
 	names := []string{schedulerName}
-	for _, c := range s.every() {
-		names = append(names, c.Name)
+	for _, ctl := range (&Server{Config: *c}).every() {
+		names = append(names, ctl.Name)
 	}
 	slices.Sort(names)
-	for _, n := range s.Controllers {
+	for _, n := range c.Controllers {
 		if n = strings.TrimPrefix(n, "-"); n != "*" && !slices.Contains(names, n) {
 			return fmt.Errorf("controllers: there is no %q; there are: %s", n, strings.Join(slices.Compact(names), ", "))
 		}

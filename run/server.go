@@ -141,7 +141,7 @@ func (s *Server) open(ctx context.Context) error {
 	if s.policy, err = bootstrap.Default(); err != nil {
 		return err
 	}
-	if err := s.known(); err != nil {
+	if err := s.checkLoops(); err != nil {
 		return err
 	}
 	s.policy.ClusterRoles, s.policy.ClusterRoleBindings = append(s.policy.ClusterRoles, roles(s.controllers())...), append(s.policy.ClusterRoleBindings, bindings(s.controllers())...)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -206,4 +207,26 @@ func (c Config) profiles(deps Deps) ([]Profile, error) {
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// Read is a resource that a plugin reads.
+type Read struct {
+	Plugin string
+	On     schema.GroupResource
+}
+
+// Reads are what the plugins of all profiles read besides Pods and nodes.
+func (c Config) Reads() (out []Read) {
+	profiles, err := c.profiles(Deps{})
+	if err != nil {
+		return nil // Parse has said so
+	}
+	for _, p := range profiles {
+		for _, plugin := range p.Plugins {
+			for _, on := range plugin.Reads {
+				out = append(out, Read{plugin.Name, on})
+			}
+		}
+	}
+	return out
 }
