@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -40,10 +41,21 @@ func (l *local) request(verb string, gr schema.GroupResource, namespace, name st
 
 // View opens a cache.
 func (l *local) View(ctx context.Context, gr schema.GroupResource) (client.View, error) {
+	return l.Part(ctx, gr, client.Scope{})
+}
+
+// Part opens a cache and looks at a part of it. It is asked for as a client over HTTP would ask, by a field selector.
+func (l *local) Part(ctx context.Context, gr schema.GroupResource, scope client.Scope) (client.View, error) {
 	for _, verb := range []string{"list", "watch"} {
-		r, err := l.request(verb, gr, "", "")
+		r, err := l.request(verb, gr, scope.Namespace, scope.Name)
 		if err != nil {
 			return nil, err
+		}
+		switch {
+		case scope.Node != "":
+			r.Options.List.Fields = fields.OneTermEqualSelector("spec.nodeName", scope.Node)
+		case scope.Name != "":
+			r.Options.List.Fields = fields.OneTermEqualSelector("metadata.name", scope.Name)
 		}
 		if err := l.server.openLocal(ctx, r); err != nil {
 			return nil, err
@@ -54,7 +66,11 @@ func (l *local) View(ctx context.Context, gr schema.GroupResource) (client.View,
 	if err := c.Fresh(ctx); err != nil {
 		return nil, storeError(err)
 	}
-	return &view{def: def, cache: c}, nil
+	all := &view{def: def, cache: c, sel: watch.Selection{Prefix: def.Prefix()}}
+	if scope == (client.Scope{}) {
+		return all, nil
+	}
+	return newPart(all, scope), nil
 }
 
 func (l *local) object(ctx context.Context, r *Request) (kind.Object, error) {
@@ -188,6 +204,7 @@ func (l *local) DeleteAll(ctx context.Context, gr schema.GroupResource, namespac
 type view struct {
 	def   *kind.Def
 	cache *watch.Cache
+	sel   watch.Selection // what its events are about
 }
 
 // Get finds an object.
@@ -237,7 +254,7 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
 		start, seen := watch.Start{State: true}, int64(0)
 		for ctx.Err() == nil {
-			w, state, rev, err := v.cache.Watch(ctx, watch.Selection{Prefix: v.def.Prefix()}, start)
+			w, state, rev, err := v.cache.Watch(ctx, v.sel, start)
 			if _, old := errors.AsType[*watch.TooOld](err); old {
 				start = watch.Start{State: true}
 				continue

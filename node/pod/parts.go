@@ -1,0 +1,97 @@
+package pod
+
+import (
+	"context"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/node/cri"
+	"proa.dev/node/fact"
+)
+
+// Images brings images to the node.
+type Images interface {
+	// Ensure makes the image of a container present, as its pull policy says. It waits while the image is pulled. An error may
+	// be a *fact.Waiting, which is then shown as it is.
+	Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container) (*cri.Image, error)
+}
+
+// Volumes keeps the volumes of Pods. All of it may be called again and again.
+type Volumes interface {
+	// Mount makes the volumes of a Pod ready, and returns when they are. From then on they are kept up to date until Unmount.
+	Mount(ctx context.Context, p *corev1.Pod) error
+	// Binds are the mounts and devices of a container. expand replaces $(VAR) of the container's environment in a subPathExpr.
+	Binds(ctx context.Context, p *corev1.Pod, c *corev1.Container, expand func(string) (string, error)) ([]*cri.Mount, []*cri.Device, error)
+	// Unmount takes the volumes of a Pod away, with what was only theirs.
+	Unmount(ctx context.Context, uid types.UID) error
+	// Left are the Pods that have volumes here.
+	Left(ctx context.Context) ([]types.UID, error)
+}
+
+// Run is what a container is made from, beside its spec.
+type Run struct {
+	Image   *cri.Image
+	Attempt uint32
+	IPs     []netip.Addr
+	Binds   []*cri.Mount
+	Devices []*cri.Device
+	Env     []*cri.KeyValue
+	// Target is the container whose process namespace an ephemeral container shares; empty for none.
+	Target string
+}
+
+// Maker turns a spec into what the runtime takes. Errors may be *fact.Waiting (CreateContainerConfigError and the like).
+type Maker interface {
+	Sandbox(ctx context.Context, p *corev1.Pod, attempt uint32) (config *cri.PodSandboxConfig, handler string, err error)
+	// Env is the environment of a container: what the image says is not in it.
+	Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, ips []netip.Addr) ([]*cri.KeyValue, error)
+	Container(ctx context.Context, p *corev1.Pod, c *corev1.Container, r Run) (*cri.ContainerConfig, error)
+	// Hash is that of what cannot change while a container runs.
+	Hash(c *corev1.Container) string
+}
+
+// Cgroups keeps the groups that Pods are counted in.
+type Cgroups interface {
+	// Ensure makes the group of a Pod with its limits, and returns its name as the runtime takes it.
+	Ensure(p *corev1.Pod) (parent string, err error)
+	Remove(uid types.UID) error
+	Left() ([]types.UID, error)
+}
+
+// Probes asks containers how they are. A change calls back the worker of the Pod.
+type Probes interface {
+	// Sync probes the containers of a Pod that run, and no others.
+	Sync(p *corev1.Pod, f *fact.Pod)
+	// Of is what the probes of one run of a container say.
+	Of(uid types.UID, containerID string) Health
+	// Stop ends the probes of a Pod, but for those of its readiness while it terminates.
+	Forget(uid types.UID)
+}
+
+// Health is what is known of a run of a container by its probes.
+type Health struct {
+	Started bool // its startup probe, if it has one, has succeeded
+	Ready   bool
+	// Failed is set when a startup or liveness probe wants the container ended.
+	Failed *Failure
+}
+
+// Failure is a probe that wants a container ended.
+type Failure struct {
+	Probe   string // Liveness or Startup
+	Message string
+	Grace   *int64 // the probe's own, nil for the Pod's
+}
+
+// Hooks runs lifecycle handlers.
+type Hooks interface {
+	// Run runs a handler of a running container; the message is what it said when it failed.
+	Run(ctx context.Context, p *corev1.Pod, c *corev1.Container, id string, ips []netip.Addr, h *corev1.LifecycleHandler) error
+}
+
+// Told is who hears what happens to Pods.
+type Told interface {
+	Event(p *corev1.Pod, container, eventType, reason, format string, args ...any)
+}
