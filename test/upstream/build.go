@@ -43,6 +43,9 @@ func programs() map[string]program {
 		"kubectl":                 {module: kubernetes, pkg: kubernetes + "/cmd/kubectl"},
 		"e2e.test":                {module: kubernetes, pkg: kubernetes + "/test/e2e", test: true},
 		"etcd":                    {module: "go.etcd.io/etcd/server/v3", pkg: "go.etcd.io/etcd/server/v3"},
+		"agnhost":                 {module: kubernetes, pkg: kubernetes + "/test/images/agnhost"},
+		"nonewprivs":              {module: kubernetes, pkg: kubernetes + "/test/images/nonewprivs"},
+		"sample-apiserver":        {module: "k8s.io/sample-apiserver", pkg: "k8s.io/sample-apiserver"},
 	}
 }
 
