@@ -62,6 +62,7 @@ var layers = []layer{
 	{"proatest", "run client kinds hop errs kv", "a test gets the same cluster that a process runs"},
 	{"cli", ". run client kinds hop errs trace why ui", "commands are users of the system, not parts of it"},
 	{"ui", "client kinds hop errs trace why", "the page is a client"},
+	{"cmd/proa-cni", "network/cni", "it is started for every Pod and must stay small"},
 	{"cmd/*", "cli node", "a main function calls one thing"},
 	{"test/*", "test/upstream kinds proatest", "what tests the product from outside must not reach inside"},
 	{"test/upstream/*", "test/upstream", "what tests the product from outside must not reach inside"},
