@@ -63,6 +63,8 @@ var layers = []layer{
 	{"cli", ". run client kinds hop errs trace why ui", "commands are users of the system, not parts of it"},
 	{"ui", "client kinds hop errs trace why", "the page is a client"},
 	{"cmd/proa-cni", "network/cni", "it is started for every Pod and must stay small"},
+	{"parts", "", "it builds programs, and is no part of them"},
+	{"parts/*", "parts", "it builds programs, and is no part of them"},
 	{"cmd/*", "cli node", "a main function calls one thing"},
 	{"test/*", "test/upstream kinds proatest", "what tests the product from outside must not reach inside"},
 	{"test/upstream/*", "test/upstream", "what tests the product from outside must not reach inside"},
@@ -133,7 +135,7 @@ var walls = []wall{
 	{"golang.org/x/net/websocket", "server node", "sockets end where HTTP ends"},
 	{"go.yaml.in/yaml/v3", "run cli", "only files that people write need lines and comments; sigs.k8s.io/yaml is for objects"},
 	{"net/http", "run server client cli node network proatest test ui kinds/kind/kindtest", "the pipeline is not HTTP: kinds, store, watch and loops know nothing of it"},
-	{"os/exec", "cli node network cmd test", "the control plane starts no programs"},
+	{"os/exec", "cli node network cmd test parts", "the control plane starts no programs"},
 	{"k8s.io/client-go/rest", "run client proatest test node", "callers use package client"},
 	{"k8s.io/client-go/tools", "run client proatest test node", "callers use package client; there is one cache"},
 	{"k8s.io/client-go/dynamic", "test", "callers use package client"},
@@ -244,7 +246,7 @@ var nobodysContext = map[string]string{
 
 func TestContexts(t *testing.T) {
 	for _, f := range sources(t) {
-		if f.test || nobodysContext[f.name] != "" || under(f.folder, "cmd") || under(f.folder, "cli") || under(f.folder, "run") || under(f.folder, "test") {
+		if f.test || nobodysContext[f.name] != "" || under(f.folder, "cmd") || under(f.folder, "cli") || under(f.folder, "run") || under(f.folder, "test") || under(f.folder, "parts") {
 			continue
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
