@@ -6,7 +6,7 @@ LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.0
 
 .PHONY: build up down test unit e2e race lint fuzz conformance compat compat-loops bench gate generate
 
-build: bin/kubectl bin/containerd
+build: bin/kubectl bin/containerd bin/runc
 	$(GO) build $(TAGS) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
 
 # kubectl comes from pinned modules and is kept in a cache folder; the first build takes a minute or two.
@@ -14,8 +14,8 @@ bin/kubectl: test/upstream/pins/go.mod
 	mkdir -p bin && cp --remove-destination "$$($(GO) run ./test/upstream/cmd kubectl)" bin/kubectl && touch bin/kubectl
 
 # What a node runs beside proa: containerd, its shim and runc, from pinned modules, kept in the same cache folder.
-bin/containerd: $(wildcard parts/*.go parts/pins/*/go.sum)
-	mkdir -p bin && $(GO) run ./parts/cmd -o bin && touch bin/containerd
+bin/containerd bin/containerd-shim-runc-v2 bin/runc &: $(wildcard parts/*.go parts/pins/*/go.sum)
+	mkdir -p bin && $(GO) run ./parts/cmd -o bin && touch -c bin/containerd bin/containerd-shim-runc-v2 bin/runc
 
 up: build
 	bin/proa up
