@@ -1,0 +1,235 @@
+package nft
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Family is IPv4 or IPv6, with what differs between them in a rule.
+type Family struct {
+	proto     byte // as "meta nfproto" says it
+	src, dst  uint32
+	length    uint32
+	afterAddr uint32 // the first 32-bit register behind an address that begins in the first one
+	AddrType  nftables.SetDatatype
+	nat       uint32
+}
+
+// IPv4 is the family of IPv4.
+func IPv4() Family {
+	return Family{unix.NFPROTO_IPV4, 12, 16, 4, reg32(1), nftables.TypeIPAddr, unix.NFPROTO_IPV4}
+}
+
+// IPv6 is the family of IPv6.
+func IPv6() Family {
+	return Family{unix.NFPROTO_IPV6, 8, 24, 16, reg32(4), nftables.TypeIP6Addr, unix.NFPROTO_IPV6}
+}
+
+// Families are both.
+func Families() []Family { return []Family{IPv4(), IPv6()} }
+
+// Of returns the family of an address.
+func Of(a netip.Addr) Family {
+	if a.Is4() || a.Is4In6() {
+		return IPv4()
+	}
+	return IPv6()
+}
+
+// Is6 tells whether it is IPv6.
+func (f Family) Is6() bool { return f.proto == unix.NFPROTO_IPV6 }
+
+// Digit is 4 or 6, for names.
+func (f Family) Digit() string {
+	if f.Is6() {
+		return "6"
+	}
+	return "4"
+}
+
+// Zone is the type of the pair of an address and a port, which maps give out.
+func (f Family) Zone() nftables.SetDatatype {
+	return nftables.MustConcatSetType(f.AddrType, nftables.TypeInetService)
+}
+
+// Tuple is the type of what a Service listens on: address, protocol, port.
+func (f Family) Tuple() nftables.SetDatatype {
+	return nftables.MustConcatSetType(f.AddrType, nftables.TypeInetProto, nftables.TypeInetService)
+}
+
+// Pair is the type of two addresses.
+func (f Family) Pair() nftables.SetDatatype { return nftables.MustConcatSetType(f.AddrType, f.AddrType) }
+
+// reg32 numbers the registers of 32 bits.
+func reg32(i uint32) uint32 { return unix.NFT_REG32_00 + i }
+
+// Rule joins words to a rule.
+func Rule(words ...[]expr.Any) (out []expr.Any) {
+	for _, w := range words {
+		out = append(out, w...)
+	}
+	return out
+}
+
+// Match holds for packets of the family.
+func (f Family) Match() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.proto}},
+	}
+}
+
+func (f Family) address(offset, register uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.length}
+}
+
+// From holds when the source is in a network.
+func From(p netip.Prefix) []expr.Any {
+	f := Of(p.Addr())
+	return Rule(f.Match(), f.within(f.src, p, expr.CmpOpEq))
+}
+
+// To holds when the destination is in a network.
+func To(p netip.Prefix) []expr.Any {
+	f := Of(p.Addr())
+	return Rule(f.Match(), f.within(f.dst, p, expr.CmpOpEq))
+}
+
+func (f Family) within(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
+	p = p.Masked()
+	mask := make([]byte, f.length)
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return []expr.Any{
+		f.address(offset, 1),
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: f.length, Mask: mask, Xor: make([]byte, f.length)},
+		&expr.Cmp{Op: op, Register: 1, Data: p.Addr().AsSlice()},
+	}
+}
+
+// In holds when the interface a packet came in by has the name.
+func In(name string) []expr.Any { return iface(expr.MetaKeyIIFNAME, name, expr.CmpOpEq) }
+
+// Out holds when the interface a packet leaves by has the name.
+func Out(name string) []expr.Any { return iface(expr.MetaKeyOIFNAME, name, expr.CmpOpEq) }
+
+// NotOut holds when the interface a packet leaves by has another name.
+func NotOut(name string) []expr.Any { return iface(expr.MetaKeyOIFNAME, name, expr.CmpOpNeq) }
+
+func iface(key expr.MetaKey, name string, op expr.CmpOp) []expr.Any {
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, name)
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: padded}}
+}
+
+// ToLocal holds when the destination is an address of this node.
+func ToLocal() []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
+	}
+}
+
+// Translated holds when the destination of the connection was changed.
+func Translated() []expr.Any {
+	const dnat = 1 << 5 // IPS_DST_NAT
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATUS, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(dnat), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+	}
+}
+
+// Protocol holds for packets of a transport protocol.
+func Protocol(proto byte) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{proto}},
+	}
+}
+
+// ICMPType holds for messages of a type; the protocol must be matched before.
+func ICMPType(kind byte) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{kind}},
+	}
+}
+
+// Tuple puts destination address, protocol and port of a packet into the registers, as a key of type Tuple.
+func (f Family) LoadTuple() []expr.Any {
+	return []expr.Any{f.address(f.dst, 1), l4proto(f.afterAddr), dport(f.afterAddr + 1)}
+}
+
+// LoadPort puts protocol and port of a packet into the registers.
+func LoadPort() []expr.Any { return []expr.Any{l4proto(reg32(0)), dport(reg32(1))} }
+
+// LoadPair puts source and destination address into the registers.
+func (f Family) LoadPair() []expr.Any {
+	return []expr.Any{f.address(f.src, 1), f.address(f.dst, f.afterAddr)}
+}
+
+// LoadSource puts the source address into the registers.
+func (f Family) LoadSource() []expr.Any { return []expr.Any{f.address(f.src, 1)} }
+
+func l4proto(register uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register} }
+
+func dport(register uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
+}
+
+// Element holds when what was loaded is in the set.
+func Element(s *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: s.Name, SetID: s.ID}}
+}
+
+// Find replaces what was loaded by what a map has for it, and holds when it has something.
+func Find(s *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
+}
+
+// Translate changes the destination to the address and port that were found.
+func (f Family) Translate() []expr.Any {
+	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: f.nat, RegAddrMin: 1, RegProtoMin: f.afterAddr, Specified: true}}
+}
+
+// Masquerade changes the source to the address of the interface that the packet leaves by.
+func Masquerade() []expr.Any { return []expr.Any{&expr.Masq{FullyRandom: true}} }
+
+// Jump goes to a chain and comes back.
+func Jump(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
+}
+
+// Goto goes to a chain and does not come back.
+func Goto(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
+}
+
+// Return ends the chain.
+func Return() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}} }
+
+// Drop forgets the packet.
+func Drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
+
+// Key writes addresses, protocols and ports the way keys and values of sets hold them: each padded to 32 bits.
+func Key(parts ...any) []byte {
+	var out []byte
+	for _, p := range parts {
+		switch v := p.(type) {
+		case netip.Addr:
+			out = append(out, v.Unmap().AsSlice()...)
+		case uint8:
+			out = append(out, v, 0, 0, 0)
+		case uint16:
+			out = append(binary.BigEndian.AppendUint16(out, v), 0, 0)
+		}
+	}
+	return out
+}
