@@ -53,6 +53,9 @@ func NotFound(err error) bool { return status.Code(err) == codes.NotFound }
 // Unavailable says that the runtime could not be asked.
 func Unavailable(err error) bool { return status.Code(err) == codes.Unavailable }
 
+// TimedOut says that what was asked for took longer than it may.
+func TimedOut(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
+
 // Message is what the runtime says went wrong, without the words of the protocol around it.
 func Message(err error) string {
 	if s, ok := status.FromError(err); ok {
