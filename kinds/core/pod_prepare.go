@@ -27,7 +27,7 @@ func preparePod(p, old *corev1.Pod) {
 	mergeLabelKeys(p)
 	appArmorFields(p)
 	defaultPodResources(&p.Spec)
-	p.Status.QOSClass = podQOS(&p.Spec)
+	p.Status.QOSClass = QOS(&p.Spec)
 }
 
 // keepPodResources keeps the resources of the whole pod for clients that do not know the field.

@@ -6,8 +6,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// podQOS is the quality of service a pod gets: all it asks for, at least that, or what is left.
-func podQOS(s *corev1.PodSpec) corev1.PodQOSClass {
+// QOS is the quality of service a pod gets: all it asks for, at least that, or what is left.
+func QOS(s *corev1.PodSpec) corev1.PodQOSClass {
 	if resourcehelper.IsPodLevelResourcesSet(&corev1.Pod{Spec: *s}) {
 		return resourcesQOS(s.Resources)
 	}

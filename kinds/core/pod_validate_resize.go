@@ -20,9 +20,9 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 	errs = append(errs, validateWholePod(p, podAllowances(old))...)
 	was := old.Status.QOSClass
 	if was == "" {
-		was = podQOS(&old.Spec)
+		was = QOS(&old.Spec)
 	}
-	if was != podQOS(&p.Spec) {
+	if was != QOS(&p.Spec) {
 		errs = append(errs, field.Invalid(spec, p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))
 	}
 	if !nodeResizes(&old.Status) {
