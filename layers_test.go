@@ -52,6 +52,7 @@ var layers = []layer{
 	{"node", ". client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
 	{"node/simulate", "control client kinds hop errs kv", "simulated nodes are loops, and use the engine of loops"},
 	{"node/*", "node client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
+	{"node/volume/*", "node kinds errs", "what volumes are made with knows no cluster"},
 	{"network", ". client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
 	{"network/*", "network client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
 	{"trace", "client kinds hop errs kv", "queries see what any client sees"},
@@ -123,7 +124,7 @@ type wall struct {
 var walls = []wall{
 	{"go.etcd.io", "store", "only the store talks to etcd"},
 	{"go.uber.org/zap", "store", "etcd logs with it; everything else uses log/slog"},
-	{"google.golang.org/grpc", "store node/cri node/probe node/device node/dra", "etcd, container runtimes, gRPC probes and the plugins of devices speak it, nobody else"},
+	{"google.golang.org/grpc", "store node/cri node/probe node/device node/dra node/csi", "etcd, container runtimes, gRPC probes and the plugins of devices speak it, nobody else"},
 	{"k8s.io/cri-api", "node/cri", "the runtime is behind one door"},
 	{"k8s.io/cri-client", "node/cri", "the runtime is behind one door"},
 	{"github.com/vishvananda/netlink", "network cmd/proa-cni", "only the network touches interfaces"},
