@@ -1,0 +1,154 @@
+// Package logs reads and rotates the logs that a runtime writes for containers, one file a run of a container, in the CRI's
+// format of lines. Rotated files belong to the log: a reader sees them all, the oldest first, compressed or not.
+package logs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Options say what of a log is wanted.
+type Options struct {
+	// Tail is the number of lines from the end to begin with; negative for the whole log.
+	Tail int64
+	// Limit is the number of bytes after which to stop; 0 for no limit.
+	Limit int64
+	// Since leaves out what is older; zero for nothing.
+	Since time.Time
+	// Follow goes on until the container has ended.
+	Follow bool
+	// Timestamps begins each line with its time.
+	Timestamps bool
+	// Stream is Stdout or Stderr to see that stream only; empty for both.
+	Stream Stream
+}
+
+// Life tells when runs of containers end.
+type Life interface {
+	// Ended returns a channel that is closed when a run of a container has ended and all it wrote is in its log. The channel
+	// may also be closed when nobody can tell.
+	Ended(ctx context.Context, id string) <-chan struct{}
+}
+
+// OptionsOf are the options of a request, which must be valid.
+func OptionsOf(o *corev1.PodLogOptions, now time.Time) Options {
+	out := Options{Tail: -1, Follow: o.Follow, Timestamps: o.Timestamps}
+	if o.TailLines != nil {
+		out.Tail = *o.TailLines
+	}
+	if o.LimitBytes != nil {
+		out.Limit = *o.LimitBytes
+	}
+	switch {
+	case o.SinceSeconds != nil:
+		out.Since = now.Add(-time.Duration(*o.SinceSeconds) * time.Second)
+	case o.SinceTime != nil:
+		out.Since = o.SinceTime.Time
+	}
+	if o.Stream != nil {
+		switch *o.Stream {
+		case corev1.LogStreamStdout:
+			out.Stream = Stdout
+		case corev1.LogStreamStderr:
+			out.Stream = Stderr
+		}
+	}
+	return out
+}
+
+// Check says what is wrong with the options of a request.
+func Check(o *corev1.PodLogOptions) (errs field.ErrorList) {
+	if o.TailLines != nil && *o.TailLines < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0"))
+	}
+	if o.LimitBytes != nil && *o.LimitBytes < 1 {
+		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *o.LimitBytes, "must be greater than 0"))
+	}
+	switch {
+	case o.SinceSeconds != nil && o.SinceTime != nil:
+		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
+		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
+	}
+	if o.Stream == nil {
+		return errs
+	}
+	switch *o.Stream {
+	case corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr:
+	default:
+		all := []string{corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr}
+		errs = append(errs, field.NotSupported(field.NewPath("stream"), *o.Stream, all))
+	}
+	if *o.Stream != corev1.LogStreamAll && o.TailLines != nil {
+		errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
+	}
+	return errs
+}
+
+// Container finds the run of a container whose log is asked for, by what the status of its Pod says: the newest one, or the
+// one before. The id is without the name of the runtime.
+func Container(p *corev1.Pod, name string, previous bool) (id string, err error) {
+	st := statusOf(p, name)
+	if st == nil {
+		return "", fmt.Errorf("container %q in pod %q is not available", name, p.Name)
+	}
+	last := ""
+	if t := st.LastTerminationState.Terminated; t != nil {
+		last = t.ContainerID
+	}
+	switch s := &st.State; {
+	case previous && last == "":
+		return "", fmt.Errorf("previous terminated container %q in pod %q not found", name, p.Name)
+	case previous:
+		id = last
+	case s.Running != nil:
+		id = st.ContainerID
+	case s.Terminated != nil && s.Terminated.ContainerID != "":
+		id = s.Terminated.ContainerID
+	case s.Terminated != nil || st.LastTerminationState.Terminated != nil:
+		if id = last; id == "" {
+			return "", fmt.Errorf("container %q in pod %q is terminated", name, p.Name)
+		}
+	case s.Waiting != nil:
+		return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", name, p.Name, waiting(s.Waiting.Reason))
+	default:
+		return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, p.Name)
+	}
+	return bare(id), nil
+}
+
+// waiting is the reason of a container that waits, in the words of people where these are the usual ones.
+func waiting(reason string) string {
+	switch reason {
+	case "ErrImagePull":
+		return "image can't be pulled"
+	case "ImagePullBackOff":
+		return "trying and failing to pull image"
+	}
+	return reason
+}
+
+func statusOf(p *corev1.Pod, name string) *corev1.ContainerStatus {
+	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// bare is an ID without the name of the runtime before it.
+func bare(id string) string {
+	for i := 0; i+2 < len(id); i++ {
+		if id[i:i+3] == "://" {
+			return id[i+3:]
+		}
+	}
+	return id
+}
