@@ -114,10 +114,7 @@ func (r *Rotator) rotate(ctx context.Context, l Log) error {
 			return fmt.Errorf("compress %s: %w", f, err)
 		}
 	}
-	away := l.Path + "." + time.Now().Format(rotatedLayout)
-	for i := 1; exists(away) || exists(away+zipped); i++ { // two in a second
-		away = fmt.Sprintf("%s.%s-%03d", l.Path, time.Now().Format(rotatedLayout), i)
-	}
+	away := l.Path + "." + after(l.Path, files, time.Now())
 	if err := os.Rename(l.Path, away); err != nil {
 		return err
 	}
@@ -128,9 +125,24 @@ func (r *Rotator) rotate(ctx context.Context, l Log) error {
 	return nil
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
+// after is an ending that sorts behind those of all files that were rotated before, even two in a second, or when the clock
+// was set back.
+func after(path string, files []string, now time.Time) string {
+	stamp := now.Format(rotatedLayout)
+	if len(files) == 0 {
+		return stamp
+	}
+	last := strings.TrimSuffix(files[len(files)-1][len(path)+1:], zipped)
+	if len(last) > len(stamp) {
+		stamp = max(stamp, last[:len(stamp)])
+	} else {
+		stamp = max(stamp, last)
+	}
+	name := stamp
+	for i := 1; name <= last; i++ {
+		name = fmt.Sprintf("%s-%03d", stamp, i)
+	}
+	return name
 }
 
 // compress replaces a file by a compressed one. At any moment one of them is there and whole.
