@@ -43,6 +43,9 @@ type Config struct {
 	Admission Admission
 	// Features switches features on or off by name.
 	Features map[string]bool
+	// Reading and Writing are how many requests that read, and that write, are served at a time. What counts is the sum: the
+	// seats that priority levels share.
+	Reading, Writing int
 	// Controllers chooses among the loops: names, with - before those that shall not run, and * for all others. Empty runs
 	// all. The scheduler is called kube-scheduler here.
 	Controllers []string
@@ -74,7 +77,7 @@ func Default() Config {
 		Name: "proa", DataDir: DefaultDataDir(), Listen: "127.0.0.1:6443",
 		ServiceCIDRs:       []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		CompactionInterval: 5 * time.Minute, Issuer: "https://kubernetes.default.svc.cluster.local",
-		LogLevel: slog.LevelInfo,
+		LogLevel: slog.LevelInfo, Reading: 400, Writing: 200,
 	}
 }
 
@@ -148,6 +151,10 @@ func Settings() []Setting {
 		})},
 		{Name: "feature-gates", Help: "switch features on or off: `NAME=BOOL,...`", Many: true,
 			Set: func(c *Config, vs []string) (err error) { c.Features, err = parseFeatures(split(vs)); return err }},
+		{Name: "max-requests-inflight", Help: "serve `N` requests at a time; priority levels share them, and those of max-mutating-requests-inflight, out",
+			Set: one(func(c *Config, v string) (err error) { c.Reading, err = parseCount(v); return err })},
+		{Name: "max-mutating-requests-inflight", Help: "serve `N` more at a time",
+			Set: one(func(c *Config, v string) (err error) { c.Writing, err = parseCount(v); return err })},
 		{Name: "service-account-issuer", Help: "name the cluster `URL` in service-account tokens",
 			Set: one(func(c *Config, v string) error { c.Issuer = v; return checkIssuer(v) })},
 		{Name: "controllers", Help: "run only these loops: `NAME,...`; * stands for all, and -NAME takes one of them away, as in *,-job-controller; kube-scheduler is one of them", Many: true,
@@ -171,6 +178,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("etcd-cafile, etcd-certfile and etcd-keyfile are for an external etcd; give its address with etcd-servers")
 	case (c.EtcdCertFile == "") != (c.EtcdKeyFile == ""):
 		return fmt.Errorf("etcd-certfile and etcd-keyfile belong together; give both or neither")
+	case c.Reading+c.Writing < 1:
+		return fmt.Errorf("max-requests-inflight and max-mutating-requests-inflight: one of them must be more than 0")
 	case c.AuditPolicy != "" && c.Audit == "":
 		return fmt.Errorf("audit-policy-file needs audit-log-path: say where the events go")
 	}
@@ -183,17 +192,17 @@ func (c *Config) Validate() error {
 	return c.Admission.validate()
 }
 
-// parseCount reads a number of nodes.
+// parseCount reads a number of nodes or of requests.
 func parseCount(v string) (int, error) {
 	n, err := strconv.Atoi(v)
-	if err != nil || n < 0 || n > maxSimulated {
-		return 0, fmt.Errorf("%q is not a number between 0 and %d", v, maxSimulated)
+	if err != nil || n < 0 || n > maxCount {
+		return 0, fmt.Errorf("%q is not a number between 0 and %d", v, maxCount)
 	}
 	return n, nil
 }
 
-// maxSimulated bounds the simulated nodes; more would not fit into one process.
-const maxSimulated = 20000
+// maxCount bounds simulated nodes and requests at a time; more would not fit into one process.
+const maxCount = 20000
 
 // one makes a Set for a setting that can be said once; of several values the last wins, as is usual for flags.
 func one(set func(*Config, string) error) func(*Config, []string) error {
@@ -319,19 +328,6 @@ func parseURLs(vs []string) ([]string, error) {
 		}
 	}
 	return vs, nil
-}
-
-func parseFeatures(vs []string) (map[string]bool, error) {
-	out := make(map[string]bool, len(vs))
-	for _, v := range vs {
-		name, value, ok := strings.Cut(v, "=")
-		on, err := strconv.ParseBool(value)
-		if !ok || name == "" || err != nil {
-			return nil, fmt.Errorf("%q is not NAME=true or NAME=false", v)
-		}
-		out[name] = on
-	}
-	return out, nil
 }
 
 func checkIssuer(v string) error {

@@ -10,7 +10,7 @@ import (
 
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "proa.yaml")
-	file := "listen: 0.0.0.0:7000\ntls-san: [a.example, 192.0.2.1]\nfeature-gates: {A: true, B: false}\nservice-cidr: 10.1.0.0/16,fd00::/112\n"
+	file := "listen: 0.0.0.0:7000\ntls-san: [a.example, 192.0.2.1]\nfeature-gates: {WatchList: true, APIResponseCompression: false}\nservice-cidr: 10.1.0.0/16,fd00::/112\n"
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestLoad(t *testing.T) {
 	if want := []string{"a.example", "192.0.2.1"}; !reflect.DeepEqual(c.ExtraSANs, want) {
 		t.Errorf("tls-san is %v, want %v", c.ExtraSANs, want)
 	}
-	if want := map[string]bool{"A": true, "B": false}; !reflect.DeepEqual(c.Features, want) {
+	if want := map[string]bool{"WatchList": true, "APIResponseCompression": false}; !reflect.DeepEqual(c.Features, want) {
 		t.Errorf("feature-gates is %v, want %v", c.Features, want)
 	}
 	if len(c.ServiceCIDRs) != 2 || c.Name != "proa" {
@@ -35,23 +35,27 @@ func TestLoad(t *testing.T) {
 // TestMistakes shows what people read when a value is wrong.
 func TestMistakes(t *testing.T) {
 	for flag, want := range map[string]string{
-		"listen=here":                         `--listen: "here" is not ADDR:PORT, for example 127.0.0.1:6443 or 0.0.0.0:6443`,
-		"listen=example.com:1":                `--listen: "example.com" is not an IP address; names go into tls-san`,
-		"listen=127.0.0.1:70000":              `--listen: "70000" is not a port`,
-		"name=My_Cluster":                     `--name: "My_Cluster": a lowercase RFC 1123 subdomain`,
-		"service-cidr=10.0.0.0":               `--service-cidr: "10.0.0.0" is not a range such as 10.96.0.0/16`,
-		"service-cidr=10.0.0.1/16":            `--service-cidr: "10.0.0.1/16" has bits after its length; did you mean 10.0.0.0/16`,
-		"service-cidr=10.0.0.0/16,11.0.0.0/8": `--service-cidr: two ranges must be of different families`,
-		"service-cidr=10.0.0.0/31":            `--service-cidr: "10.0.0.0/31" is too small`,
-		"tls-san=a_b":                         `--tls-san: "a_b" is neither a DNS name nor an IP address`,
-		"etcd-servers=10.0.0.1:2379":          `--etcd-servers: "10.0.0.1:2379" is not a URL such as https://10.0.0.1:2379`,
-		"etcd-cafile=/no/such/file":           `--etcd-cafile: open /no/such/file: no such file or directory`,
-		"feature-gates=A":                     `--feature-gates: "A" is not NAME=true or NAME=false`,
-		"service-account-issuer=proa":         `--service-account-issuer: "proa" is not an https URL without query`,
-		"log-level=loud":                      `--log-level: "loud" is none of debug, info, warn and error`,
-		"controllers=*,-nope":                 `controllers: there is no "nope"; there are: `,
-		"controllers=job-controler":           `controllers: there is no "job-controler"; there are: `,
-		"data-dir=":                           `--data-dir: the value is empty`,
+		"listen=here":                                            `--listen: "here" is not ADDR:PORT, for example 127.0.0.1:6443 or 0.0.0.0:6443`,
+		"listen=example.com:1":                                   `--listen: "example.com" is not an IP address; names go into tls-san`,
+		"listen=127.0.0.1:70000":                                 `--listen: "70000" is not a port`,
+		"name=My_Cluster":                                        `--name: "My_Cluster": a lowercase RFC 1123 subdomain`,
+		"service-cidr=10.0.0.0":                                  `--service-cidr: "10.0.0.0" is not a range such as 10.96.0.0/16`,
+		"service-cidr=10.0.0.1/16":                               `--service-cidr: "10.0.0.1/16" has bits after its length; did you mean 10.0.0.0/16`,
+		"service-cidr=10.0.0.0/16,11.0.0.0/8":                    `--service-cidr: two ranges must be of different families`,
+		"service-cidr=10.0.0.0/31":                               `--service-cidr: "10.0.0.0/31" is too small`,
+		"tls-san=a_b":                                            `--tls-san: "a_b" is neither a DNS name nor an IP address`,
+		"etcd-servers=10.0.0.1:2379":                             `--etcd-servers: "10.0.0.1:2379" is not a URL such as https://10.0.0.1:2379`,
+		"etcd-cafile=/no/such/file":                              `--etcd-cafile: open /no/such/file: no such file or directory`,
+		"feature-gates=WatchList":                                `--feature-gates: missing bool value for WatchList`,
+		"feature-gates=WatchList=maybe":                          `--feature-gates: invalid value of WatchList=maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax`,
+		"feature-gates=NoSuchThing=true":                         `--feature-gates: unrecognized feature gate: NoSuchThing`,
+		"feature-gates=SELinuxMount=true,ServerSideApplies=true": `--feature-gates: unrecognized feature gate: ServerSideApplies`,
+		"max-requests-inflight=-1":                               `--max-requests-inflight: "-1" is not a number between 0 and 20000`,
+		"service-account-issuer=proa":                            `--service-account-issuer: "proa" is not an https URL without query`,
+		"log-level=loud":                                         `--log-level: "loud" is none of debug, info, warn and error`,
+		"controllers=*,-nope":                                    `controllers: there is no "nope"; there are: `,
+		"controllers=job-controler":                              `controllers: there is no "job-controler"; there are: `,
+		"data-dir=":                                              `--data-dir: the value is empty`,
 	} {
 		name, value, _ := strings.Cut(flag, "=")
 		_, err := Load("", Said{name: {value}})

@@ -112,7 +112,6 @@ func (s *Server) every() []control.Controller {
 		bootstrap.Signer(),
 		bootstrap.Cleaner(),
 		podcertificate.Controller(),
-		storageversion.Controller(s.state.Def),
 		available.APIServices(),
 		available.FlowSchemas(),
 		expand.Controller(),
@@ -123,6 +122,9 @@ func (s *Server) every() []control.Controller {
 	all = append(all, volume.Controllers(volume.Config{})...)
 	all = append(all, resourceclaim.Controllers()...)
 	all = append(all, flowconfig.Controllers()...)
+	if s.feature(migrating) {
+		all = append(all, storageversion.Controller(s.state.Def))
+	}
 	if s.Simulate > 0 {
 		all = append(all, simulate.Controllers(simulate.Behaviour{Quiet: s.Simulate > quietNodes})...)
 	}

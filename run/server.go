@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ import (
 	"proa.dev/server/authn"
 	"proa.dev/server/authz"
 	"proa.dev/server/authz/bootstrap"
+	"proa.dev/server/fair"
 	fields "proa.dev/server/schema"
 	"proa.dev/store"
 	"proa.dev/store/memory"
@@ -162,10 +164,18 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openAudit(counts.Registry()); err != nil {
 		return err
 	}
+	if !s.feature(topology) {
+		s.Admission.Disable = append(slices.Clone(s.Admission.Disable), "PodTopologyLabels")
+	}
 	mutating, checking, err := s.Admission.steps()
 	if err != nil {
 		return err
 	}
+	if idle := s.idleFeatures(); len(idle) > 0 {
+		s.log.WarnContext(ctx, "feature gates that switch nothing here", "gates", idle)
+	}
+	shared := fair.New(s.seats())
+	counts.Registry().MustRegister(shared.Metrics())
 	versions := server.NewVersions(scheme, s.defs)
 	config := server.Config{
 		State: s.state, Authn: auth, Authz: chain, Log: s.log, Recorder: hop.NewRecorder(4096),
@@ -175,6 +185,7 @@ func (s *Server) open(ctx context.Context) error {
 		Address: s.advertise().String(), Paths: s.endpoints(auth, counts.Handler()),
 		Observe:  func(o server.Observation) { counts.Done(counted(o)) },
 		Watching: func(o server.Observation) func() { return counts.Watching(counted(o)) },
+		Fair:     shared, Plain: !s.feature(compressing), NoWatchList: !s.feature(watchingLists),
 	}
 	if s.audit != nil {
 		config.Audit = s.audit
@@ -187,6 +198,14 @@ func (s *Server) open(ctx context.Context) error {
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReadFrameSize: 256 << 10},
 	}
 	return nil
+}
+
+// seats are how many requests are served at a time.
+func (s *Server) seats() int {
+	if n := s.Reading + s.Writing; n > 0 {
+		return n
+	}
+	return server.Seats
 }
 
 // listen opens the socket, unless the control plane is for this process alone.

@@ -42,11 +42,7 @@ func (s *Server) trail(req *http.Request, rt *route, who user.Info, id string, s
 	r := audit.Request{
 		ID: id, Start: start, HTTP: req, User: who, Verb: rt.verb, Path: req.URL.Path, IsResource: rt.resource,
 		Namespace: rt.namespace, Group: rt.gvr.Group, Version: rt.gvr.Version, Resource: rt.gvr.Resource, Subresource: rt.sub, Name: rt.name,
-		Long: rt.verb == "watch",
-	}
-	switch rt.sub {
-	case "attach", "exec", "log", "portforward", "proxy":
-		r.Long = true
+		Long: rt.verb == "watch" || lasts(rt.sub),
 	}
 	if rt.resource && rt.name == "" && rt.verb != "create" {
 		// A collection of which one name is asked for counts as a request for that object.

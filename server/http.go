@@ -31,6 +31,7 @@ import (
 	"proa.dev/server/audit"
 	"proa.dev/server/authz"
 	"proa.dev/server/discovery"
+	"proa.dev/server/fair"
 )
 
 // maxBody bounds a request body.
@@ -66,6 +67,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			s.Observe(o)
 		}
 	}()
+	if s.Plain {
+		req.Header.Del("Accept-Encoding")
+	}
 	head := w.Header()
 	id := auditID(req)
 	head.Set("Audit-Id", id)
@@ -86,11 +90,26 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if impersonating {
 		out.trail.Impersonated(who)
 	}
-	if !rt.resource {
-		s.servePath(out, req, who)
+	flow := s.queue.ofHTTP(&rt, req.URL.Path, who)
+	tell(head, &flow)
+	if rt.resource {
+		s.serveResource(out, req, rt, &asker{who, flow, start})
 		return
 	}
-	s.serveResource(out, req, rt, who, start)
+	leave, err := seated(flow.Enter(req.Context(), 1))
+	if err != nil {
+		s.fail(out, req, err)
+		return
+	}
+	defer leave()
+	s.servePath(out, req, who)
+}
+
+// asker is whose request it is, where it belongs, and when it came.
+type asker struct {
+	user.Info
+	flow  fair.Flow
+	start time.Time
 }
 
 // Observation is what a metrics collector is told about a request.
@@ -176,14 +195,15 @@ func (r *recorder) Flush() {
 }
 
 // serveResource serves a request for a resource.
-func (s *Server) serveResource(w *recorder, req *http.Request, rt route, who user.Info, start time.Time) {
+func (s *Server) serveResource(w *recorder, req *http.Request, rt route, by *asker) {
+	who := by.Info
 	def := s.State.defs.Load().byVersion[rt.gvr]
 	if def == nil || (def.Scope == kind.Cluster && rt.namespace != "" && rt.gvr.Resource != "namespaces") {
 		s.lost(w, req, rt, who)
 		return
 	}
-	r := &Request{Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent(), trail: w.trail}
-	r.Clock.Begin(start)
+	r := &Request{Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent(), trail: w.trail, flow: &by.flow, noWatchList: s.NoWatchList}
+	r.Clock.Begin(by.start)
 	r.Clock.Done(hop.Authenticate)
 	if def.Scope == kind.Cluster {
 		r.Namespace = ""

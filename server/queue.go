@@ -3,127 +3,122 @@ package server
 import (
 	"context"
 	"errors"
+	"net/http"
+	"slices"
 	"sync"
-	"time"
 
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 
-	"proa.dev/server/authz"
+	"proa.dev/kinds/gr"
+	"proa.dev/server/fair"
+	"proa.dev/watch"
 )
 
-// queue bounds the requests in flight and is fair between users: when all seats are taken, each user waits in a line
-// of its own, and lines are served in turn, so that one flood does not hold up the others.
+// queue is where a request waits for its seat. Package fair shares the seats out; here it is told what requests are, and
+// how they shall be shared out.
 type queue struct {
-	mu    sync.Mutex // guards what follows
-	seats int
-	lines map[string]*line
-	turn  []*line
+	*fair.Sharing
+	state  *State
+	caches func() [2]*watch.Cache
+
+	mu   sync.Mutex // guards seen
+	seen [2]int64
 }
 
-type line struct {
-	user    string
-	waiting []chan struct{}
+func newQueue(s *State, shared *fair.Sharing) *queue {
+	return &queue{Sharing: shared, state: s, caches: sync.OnceValue(func() [2]*watch.Cache {
+		return [2]*watch.Cache{s.Cache(s.Def(gr.FlowSchemas)), s.Cache(s.Def(gr.PriorityLevelConfigurations))}
+	})}
 }
 
-const (
-	lineMax  = 128              // requests of one user that may wait
-	lineWait = 15 * time.Second // how long they may
-)
-
-func newQueue(seats int) *queue { return &queue{seats: seats, lines: map[string]*line{}} }
-
-var errBusy = errors.New("too many requests, please try again later.")
-
-func (q *queue) enter(ctx context.Context, r *Request) (leave func(), err error) {
-	if r.Verb == "watch" || authz.IsMaster(r.User) {
-		return func() {}, nil
-	}
-	q.mu.Lock()
-	if q.seats > 0 && len(q.turn) == 0 {
-		q.seats--
-		q.mu.Unlock()
-		return q.leave, nil
-	}
-	name := r.User.GetName()
-	l := q.lines[name]
-	if l == nil {
-		l = &line{user: name}
-		q.lines[name] = l
-		q.turn = append(q.turn, l)
-	}
-	if len(l.waiting) >= lineMax {
-		q.mu.Unlock()
-		return nil, tooMany()
-	}
-	called := make(chan struct{})
-	l.waiting = append(l.waiting, called)
-	q.mu.Unlock()
-
-	timer := time.NewTimer(lineWait)
-	defer timer.Stop()
-	select {
-	case <-called:
-		return q.leave, nil
-	case <-timer.C:
-		err = tooMany()
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if !q.quit(name, called) { // called at the last moment: the seat is ours, and goes to the next
-		q.leave()
-	}
-	return nil, err
-}
-
-// leave hands the seat to the next line in turn.
-func (q *queue) leave() {
+// renew takes over schemas and levels that have changed. Before they are read, what every cluster begins with counts.
+func (q *queue) renew() {
+	c := q.caches()
+	now := [2]int64{c[0].Rev(), c[1].Rev()}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.turn) == 0 {
-		q.seats++
+	if now == q.seen || now[0] == 0 || now[1] == 0 {
 		return
 	}
-	l := q.turn[0]
-	q.turn = q.turn[1:]
-	close(l.waiting[0])
-	l.waiting = l.waiting[1:]
-	if len(l.waiting) > 0 {
-		q.turn = append(q.turn, l)
-	} else {
-		delete(q.lines, l.user)
-	}
+	q.seen = now
+	q.Set(slices.Collect(seq[*flowcontrolv1.FlowSchema](q.state, gr.FlowSchemas, "")),
+		slices.Collect(seq[*flowcontrolv1.PriorityLevelConfiguration](q.state, gr.PriorityLevelConfigurations, "")))
 }
 
-// quit takes a waiting request out of its line and says whether it was still there.
-func (q *queue) quit(name string, called chan struct{}) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	l := q.lines[name]
-	if l == nil {
-		return false
+// of finds the flow of a request.
+func (q *queue) of(a *fair.Ask) fair.Flow {
+	q.renew()
+	return q.Classify(a)
+}
+
+// ofHTTP finds the flow of an HTTP request. One that lasts, and is no watch, belongs to none: it would hold its seat for
+// hours.
+func (q *queue) ofHTTP(rt *route, path string, who user.Info) fair.Flow {
+	if rt.resource && rt.verb != "watch" && lasts(rt.sub) {
+		return fair.Flow{}
 	}
-	for i, c := range l.waiting {
-		if c != called {
-			continue
-		}
-		l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
-		if len(l.waiting) == 0 {
-			delete(q.lines, name)
-			for j, x := range q.turn {
-				if x == l {
-					q.turn = append(q.turn[:j], q.turn[j+1:]...)
-					break
-				}
-			}
-		}
+	return q.of(&fair.Ask{
+		User: who, Verb: rt.verb, Path: path, IsResource: rt.resource,
+		Group: rt.gvr.Group, Resource: rt.gvr.Resource, Subresource: rt.sub, Namespace: rt.namespace,
+	})
+}
+
+// lasts says that requests for a subresource may go on for as long as the client wants.
+func lasts(sub string) bool {
+	switch sub {
+	case "attach", "exec", "log", "portforward", "proxy":
 		return true
 	}
 	return false
 }
 
-func tooMany() error {
-	err := apierrors.NewTooManyRequests(errBusy.Error(), 1)
-	err.ErrStatus.Reason = metav1.StatusReasonTooManyRequests
-	return err
+// enter waits for the seats of a request.
+func (q *queue) enter(ctx context.Context, r *Request) (leave func(), err error) {
+	if r.flow == nil {
+		a := fair.Ask{User: r.User, Verb: r.Verb, IsResource: true, Group: r.Def.Group, Resource: r.Def.Plural, Namespace: r.Namespace}
+		if r.Sub != nil {
+			a.Subresource = r.Sub.Name
+		}
+		if r.Def.Resource() == gr.Namespaces {
+			a.Namespace = r.Name
+		}
+		flow := q.of(&a)
+		r.flow = &flow
+	}
+	return seated(r.flow.Enter(ctx, q.width(r)))
+}
+
+// width is how many seats a request takes: a list of many objects is more work than others.
+func (q *queue) width(r *Request) int {
+	const perSeat, most = 100, 10
+	l := &r.Options.List
+	first := r.Verb == "watch" && (l.ResourceVersion == "" || l.ResourceVersion == "0" || l.Initial != nil && *l.Initial)
+	if r.Verb != "list" && !first || l.exact("metadata.name") != "" {
+		return 1
+	}
+	n := q.state.Cache(r.Def).Len()
+	if r.Verb == "list" && l.Limit > 0 {
+		n = int(min(l.Limit, int64(n)))
+	}
+	return min(most, 1+n/perSeat)
+}
+
+// seated makes an answer of what became of the wait.
+func seated(leave func(), err error) (func(), error) {
+	if errors.Is(err, fair.ErrBusy) {
+		err = tooMany()
+	}
+	return leave, err
+}
+
+func tooMany() error { return apierrors.NewTooManyRequests(fair.ErrBusy.Error(), 1) }
+
+// tell says in the answer where the request belongs.
+func tell(h http.Header, f *fair.Flow) {
+	if f.LevelUID != "" {
+		h.Set(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID, string(f.LevelUID))
+		h.Set(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID, string(f.SchemaUID))
+	}
 }

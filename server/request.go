@@ -22,6 +22,7 @@ import (
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/audit"
+	"proa.dev/server/fair"
 )
 
 // Request is one question to the front door, from HTTP or from a caller in the same process.
@@ -46,8 +47,10 @@ type Request struct {
 	Options Options
 	Clock   hop.Clock
 
-	warnings []string
-	trail    *audit.Trail // nil for none
+	flow        *fair.Flow // where it belongs; nil before that is known
+	noWatchList bool       // it may not ask for the present state at the beginning of a watch
+	warnings    []string
+	trail       *audit.Trail // nil for none
 	// joined is what admission plugins add to the transaction of this attempt.
 	joined []func(context.Context, kind.Replacer) error
 }
@@ -166,7 +169,7 @@ func (r *Request) parseList(q url.Values) error {
 		Watch: r.Verb == "watch", ResourceVersion: l.ResourceVersion, ResourceVersionMatch: l.Match, Limit: l.Limit,
 		Continue: l.Continue, AllowWatchBookmarks: l.Bookmarks, SendInitialEvents: l.Initial,
 	}
-	if errs := listvalidation.ValidateListOptions(in, true); len(errs) > 0 {
+	if errs := listvalidation.ValidateListOptions(in, !r.noWatchList); len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
 	return nil

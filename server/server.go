@@ -16,6 +16,7 @@ import (
 	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/authz"
+	"proa.dev/server/fair"
 	"proa.dev/server/schema"
 )
 
@@ -55,8 +56,10 @@ type Config struct {
 	Paths http.Handler
 	// Address is where clients reach the server, for discovery.
 	Address string
-	// Inflight bounds the requests that are served at the same time, watches aside.
-	Inflight int
+	// Fair shares the server out between its users; nil for the usual.
+	Fair *fair.Sharing
+	// Plain compresses no answers. NoWatchList begins no watch with the present state, but for those of old.
+	Plain, NoWatchList bool
 	// Watches bounds the open watches of clients.
 	Watches int
 }
@@ -75,14 +78,19 @@ type Server struct {
 	watches atomic.Int64 // open now
 }
 
+// Seats is how many requests are served at the same time, unless somebody says otherwise.
+const Seats = 600
+
 // boundPatches bounds what the copy operations of one JSON patch may add to a document. The library keeps that bound in a
 // variable of its own.
 var boundPatches = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxBody })
 
 // New makes a server.
 func New(c Config) *Server {
-	c.Inflight = cmp.Or(c.Inflight, 600)
+	if c.Fair == nil {
+		c.Fair = fair.New(Seats)
+	}
 	c.Watches = cmp.Or(c.Watches, 50000)
 	boundPatches()
-	return &Server{Config: c, queue: newQueue(c.Inflight)}
+	return &Server{Config: c, queue: newQueue(c.State, c.Fair)}
 }
