@@ -1,0 +1,166 @@
+package cgroup
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Host is where the kernel shows its groups.
+type Host struct {
+	// Version is 1 or 2. A host that mounts the controllers one by one is of version 1, whatever else it mounts.
+	Version int
+	// Mounts leads from a controller to its mount. With version 2 all of them have the same.
+	Mounts map[string]string
+	// Unified is the mount of version 2, which a host of version 1 may have beside the others, without controllers that matter.
+	Unified string
+	// Pages are the sizes of huge pages, in the kernel's words: 2MB, 1GB.
+	Pages []string
+}
+
+// Find looks at this machine.
+func Find() (Host, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return Host{}, fmt.Errorf("look for groups: %w", err)
+	}
+	defer f.Close()
+	h, err := parseMounts(f)
+	if err != nil {
+		return Host{}, err
+	}
+	if h.Version == 2 {
+		names, err := os.ReadFile(filepath.Join(h.Unified, "cgroup.controllers"))
+		if err != nil {
+			return Host{}, fmt.Errorf("look for controllers: %w", err)
+		}
+		for _, c := range strings.Fields(string(names)) {
+			h.Mounts[c] = h.Unified
+		}
+	}
+	h.Pages = pageSizes("/sys/kernel/mm/hugepages")
+	for _, c := range []string{"cpu", "memory", "pids"} {
+		if h.Mounts[c] == "" {
+			return Host{}, fmt.Errorf("the kernel offers no %q controller for groups: mount it, or enable it on the kernel's command line", c)
+		}
+	}
+	return h, nil
+}
+
+// parseMounts reads /proc/self/mountinfo. Of several mounts of a controller the one with the shortest path counts.
+func parseMounts(r io.Reader) (Host, error) {
+	h := Host{Mounts: map[string]string{}}
+	s := bufio.NewScanner(r)
+	s.Buffer(nil, 1<<20)
+	shorter := func(old, new string) string {
+		if old == "" || len(new) < len(old) {
+			return new
+		}
+		return old
+	}
+	for s.Scan() {
+		// 36 35 98:0 /root /mount options optional... - type source super-options
+		before, after, ok := strings.Cut(s.Text(), " - ")
+		front, back := strings.Fields(before), strings.Fields(after)
+		if !ok || len(front) < 5 || len(back) < 3 {
+			continue
+		}
+		switch point := unescape(front[4]); back[0] {
+		case "cgroup2":
+			h.Unified = shorter(h.Unified, point)
+		case "cgroup":
+			for option := range strings.SplitSeq(back[2], ",") {
+				if controller := strings.TrimPrefix(option, "name="); option != "rw" && option != "ro" {
+					h.Mounts[controller] = shorter(h.Mounts[controller], point)
+				}
+			}
+		}
+	}
+	if err := s.Err(); err != nil {
+		return Host{}, fmt.Errorf("read the table of mounts: %w", err)
+	}
+	switch {
+	case h.Mounts["memory"] != "" || h.Mounts["cpu"] != "":
+		h.Version = 1
+	case h.Unified != "":
+		h.Version, h.Mounts = 2, map[string]string{}
+	default:
+		return Host{}, errors.New("no cgroup file system is mounted: mount one at /sys/fs/cgroup")
+	}
+	return h, nil
+}
+
+// unescape undoes what the kernel does to blanks in paths.
+func unescape(s string) string {
+	for i := 0; i+3 < len(s); i++ {
+		if s[i] != '\\' {
+			continue
+		}
+		if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+			s = s[:i] + string([]byte{byte(c)}) + s[i+4:]
+		}
+	}
+	return s
+}
+
+// pageSizes reads the names hugepages-2048kB and the like of a folder.
+func pageSizes(dir string) (out []string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // a kernel without huge pages
+	}
+	for _, e := range entries {
+		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(e.Name(), "hugepages-"), "kB"), 10, 64)
+		if err == nil && kb > 0 {
+			out = append(out, PageName(kb*1024))
+		}
+	}
+	return out
+}
+
+// PageName is the kernel's name of a size of huge pages.
+func PageName(bytes int64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
+	i := 0
+	for bytes%1024 == 0 && bytes > 0 && i < len(units)-1 {
+		bytes /= 1024
+		i++
+	}
+	return strconv.FormatInt(bytes, 10) + units[i]
+}
+
+// dirs are the folders of a group, one a mount.
+func (h Host) dirs(name string) []string {
+	if h.Version == 2 {
+		return []string{filepath.Join(h.Unified, name)}
+	}
+	points := slices.Sorted(maps.Values(h.Mounts))
+	if h.Unified != "" {
+		points = append(points, h.Unified)
+	}
+	points = slices.Compact(points)
+	for i := range points {
+		points[i] = filepath.Join(points[i], name)
+	}
+	return points
+}
+
+// dir is the folder of a group under one controller, "" if the host does not have the controller.
+func (h Host) dir(controller, name string) string {
+	if h.Version == 2 {
+		return filepath.Join(h.Unified, name)
+	}
+	point, ok := h.Mounts[controller]
+	if !ok {
+		return ""
+	}
+	return path.Join(point, name)
+}

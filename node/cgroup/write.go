@@ -1,0 +1,124 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// needed are the controllers that Pods are limited by. Of version 1 the runtime makes the folders of the others.
+var needed = []struct {
+	name string
+	must bool
+}{{"cpu", true}, {"memory", true}, {"pids", true}, {"cpuacct", false}, {"hugetlb", false}, {"cpuset", false}, {"io", false}}
+
+// make makes a group, if it is not there, and sets its limits.
+func (t *Tree) make(n name, l Limits) error {
+	if t.Driver == Systemd && t.Units != nil {
+		if err := t.Units.Slice(n.unit(), t.Host.properties(l)); err != nil {
+			return fmt.Errorf("make the slice %s: %w", n.unit(), err)
+		}
+	}
+	var err error
+	if t.Host.Version == 2 {
+		err = t.makeUnified(n)
+	} else {
+		err = t.makeLegacy(n)
+	}
+	if err != nil {
+		return err
+	}
+	return t.write(n, l)
+}
+
+// set sets the limits of a group that is there.
+func (t *Tree) set(n name, l Limits) error {
+	if t.Driver == Systemd && t.Units != nil {
+		if err := t.Units.Slice(n.unit(), t.Host.properties(l)); err != nil {
+			return fmt.Errorf("set the limits of the slice %s: %w", n.unit(), err)
+		}
+	}
+	return t.write(n, l)
+}
+
+// makeLegacy makes the folders of version 1. The sets of CPUs are left to the runtime, which must fill them before it can use
+// them.
+func (t *Tree) makeLegacy(n name) error {
+	for _, c := range needed {
+		dir := t.Host.dir(c.name, n.path(t.Driver))
+		if dir == "" || c.name == "cpuset" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make a group: %w", err)
+		}
+	}
+	return nil
+}
+
+// makeUnified makes the folder of version 2, and lets the groups above it pass their controllers on.
+func (t *Tree) makeUnified(n name) error {
+	for i := range n {
+		above := filepath.Join(t.Host.Unified, n[:i].path(t.Driver))
+		for _, c := range needed {
+			if t.Host.Mounts[c.name] == "" {
+				continue
+			}
+			err := t.put(filepath.Join(above, "cgroup.subtree_control"), "+"+c.name)
+			if err != nil && c.must {
+				return fmt.Errorf("let groups below %s use the %q controller (no process may be in %s itself): %w", above, c.name, above, err)
+			}
+		}
+		if err := os.Mkdir(filepath.Join(t.Host.Unified, n[:i+1].path(t.Driver)), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make a group: %w", err)
+		}
+	}
+	return nil
+}
+
+// write writes limits to files. A limit that cannot be set is an error: nothing may run with fewer limits than it was given.
+func (t *Tree) write(n name, l Limits) error {
+	for _, f := range t.Host.files(l) {
+		dir := t.Host.dir(f.controller, n.path(t.Driver))
+		if dir == "" {
+			continue
+		}
+		err := t.put(filepath.Join(dir, f.name), f.value)
+		if err != nil && !(f.may && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrPermission))) {
+			return fmt.Errorf("set %s to %s: %w", filepath.Join(dir, f.name), f.value, err)
+		}
+	}
+	return nil
+}
+
+// writeFile writes to a file of the kernel, which is there or must not be made.
+func writeFile(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// drop kills what is in a group and removes it under every mount.
+func (t *Tree) drop(n name) error {
+	if t.Driver == Systemd && t.Units != nil {
+		if err := t.Units.Stop(n.unit()); err != nil {
+			t.Log.Debug("a slice did not stop", "slice", n.unit(), "err", err)
+		}
+	}
+	var errs []error
+	for _, dir := range t.Host.dirs(n.path(t.Driver)) {
+		// The mount itself is not ours, whatever happened to the name.
+		if strings.Count(n.path(t.Driver), "/") == 0 || n.path(t.Driver) == "/" {
+			return errors.New("refuse to remove the group of the whole machine")
+		}
+		errs = append(errs, empty(dir))
+	}
+	return errors.Join(errs...)
+}
