@@ -75,7 +75,11 @@ type Mount struct {
 }
 
 // Waiting is why a container does not run yet. As an error it says how the container's status shows it.
-type Waiting struct{ Reason, Message string }
+type Waiting struct {
+	Reason, Message string
+	// After is when another try makes sense; 0 leaves that to whoever tries.
+	After time.Duration
+}
 
 func (w *Waiting) Error() string {
 	if w.Message == "" {

@@ -80,7 +80,7 @@ type Health struct {
 
 // Failure is a probe that wants a container ended.
 type Failure struct {
-	Probe   string // Liveness or Startup
+	Probe   string // liveness or startup
 	Message string
 	Grace   *int64 // the probe's own, nil for the Pod's
 }

@@ -1,0 +1,161 @@
+package pod
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/node/fact"
+)
+
+// ours are the conditions that the node decides; others belong to whoever wrote them.
+func ours(t corev1.PodConditionType) bool {
+	switch t {
+	case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReadyToStartContainers,
+		corev1.AllContainersRestarting:
+		return true
+	}
+	return false
+}
+
+func yes(t corev1.PodConditionType) corev1.PodCondition {
+	return corev1.PodCondition{Type: t, Status: corev1.ConditionTrue}
+}
+
+func no(t corev1.PodConditionType, reason, message string) corev1.PodCondition {
+	return corev1.PodCondition{Type: t, Status: corev1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// conditions works out the conditions of a Pod, and keeps those of others.
+func conditions(p *corev1.Pod, f *fact.Pod, s Seen, st *corev1.PodStatus) []corev1.PodCondition {
+	var out []corev1.PodCondition
+	for _, c := range p.Status.Conditions {
+		if !ours(c.Type) {
+			out = append(out, c)
+		}
+	}
+	if v := s.Verdict; v != nil && v.Disrupted != "" {
+		out = put(out, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: v.Disrupted, Message: v.Message})
+	}
+	whole := containersReady(p, st)
+	mine := []corev1.PodCondition{
+		startable(p, f, s), initializedCondition(p, st), ready(p, whole, out), whole, yes(corev1.PodScheduled),
+	}
+	out = append(out, mine...)
+	for i := range out {
+		c := &out[i]
+		if ours(c.Type) || c.Type == corev1.DisruptionTarget && s.Verdict != nil {
+			c.ObservedGeneration = p.Generation
+		}
+		at := slices.IndexFunc(p.Status.Conditions, func(x corev1.PodCondition) bool { return x.Type == c.Type })
+		switch {
+		case at >= 0 && p.Status.Conditions[at].Status == c.Status:
+			c.LastTransitionTime, c.LastProbeTime = p.Status.Conditions[at].LastTransitionTime, p.Status.Conditions[at].LastProbeTime
+		case c.LastTransitionTime.IsZero() || at >= 0:
+			c.LastTransitionTime = metav1.NewTime(s.Now)
+		}
+	}
+	return out
+}
+
+func put(list []corev1.PodCondition, c corev1.PodCondition) []corev1.PodCondition {
+	for i := range list {
+		if list[i].Type == c.Type {
+			list[i] = c
+			return list
+		}
+	}
+	return append(list, c)
+}
+
+// startable says that everything containers need is there: volumes, sandbox, network.
+func startable(p *corev1.Pod, f *fact.Pod, s Seen) corev1.PodCondition {
+	problem := sandboxProblem(p, f)
+	if problem == "" && !s.Volumes && !begun(p, f) {
+		problem = "no pod sandbox exists" // one without volumes is none yet
+	}
+	if problem != "" {
+		return no(corev1.PodReadyToStartContainers, "PodSandboxNotReady", problem)
+	}
+	return yes(corev1.PodReadyToStartContainers)
+}
+
+func initializedCondition(p *corev1.Pod, st *corev1.PodStatus) corev1.PodCondition {
+	var unfinished []string
+	for i := range st.InitContainerStatuses {
+		x := &st.InitContainerStatuses[i]
+		done := x.Ready
+		if sidecar(&p.Spec.InitContainers[i]) {
+			done = x.Started != nil && *x.Started
+		}
+		if !done {
+			unfinished = append(unfinished, x.Name)
+		}
+	}
+	c := yes(corev1.PodInitialized)
+	switch {
+	case st.Phase == corev1.PodSucceeded:
+		c.Reason = "PodCompleted"
+	case len(unfinished) > 0 && !regularBegun(st):
+		return no(corev1.PodInitialized, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", unfinished))
+	}
+	return c
+}
+
+// regularBegun says that a regular container has run.
+func regularBegun(st *corev1.PodStatus) bool {
+	for i := range st.ContainerStatuses {
+		if x := &st.ContainerStatuses[i]; x.Started != nil && *x.Started || x.State.Terminated != nil || x.LastTerminationState.Terminated != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func containersReady(p *corev1.Pod, st *corev1.PodStatus) corev1.PodCondition {
+	switch st.Phase {
+	case corev1.PodSucceeded:
+		return no(corev1.ContainersReady, "PodCompleted", "")
+	case corev1.PodFailed:
+		return no(corev1.ContainersReady, "PodFailed", "")
+	}
+	var unready []string
+	for i := range st.InitContainerStatuses {
+		if x := &st.InitContainerStatuses[i]; sidecar(&p.Spec.InitContainers[i]) && !x.Ready {
+			unready = append(unready, x.Name)
+		}
+	}
+	for i := range st.ContainerStatuses {
+		if x := &st.ContainerStatuses[i]; !x.Ready {
+			unready = append(unready, x.Name)
+		}
+	}
+	if len(unready) > 0 {
+		return no(corev1.ContainersReady, "ContainersNotReady", fmt.Sprintf("containers with unready status: %s", unready))
+	}
+	return yes(corev1.ContainersReady)
+}
+
+// ready is the condition that decides whether traffic comes.
+func ready(p *corev1.Pod, whole corev1.PodCondition, others []corev1.PodCondition) corev1.PodCondition {
+	if whole.Status != corev1.ConditionTrue {
+		return no(corev1.PodReady, whole.Reason, whole.Message)
+	}
+	var missing []string
+	for _, gate := range p.Spec.ReadinessGates {
+		at := slices.IndexFunc(others, func(c corev1.PodCondition) bool { return c.Type == gate.ConditionType })
+		switch {
+		case at < 0:
+			missing = append(missing, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+		case others[at].Status != corev1.ConditionTrue:
+			missing = append(missing, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, others[at].Status))
+		}
+	}
+	if len(missing) > 0 {
+		return no(corev1.PodReady, "ReadinessGatesNotReady", strings.Join(missing, ", "))
+	}
+	return yes(corev1.PodReady)
+}

@@ -1,0 +1,151 @@
+package pod
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/node/fact"
+)
+
+// ending is the way a Pod goes: its containers are stopped, its status says how they ended, what it used is given back, and
+// at last, if it was deleted, it is taken out of the API.
+type ending struct {
+	within time.Duration // the time its containers have
+	began  time.Time
+}
+
+// end takes a Pod one step further to its end.
+func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool, v *Verdict) (again time.Duration, over bool) {
+	var own *int64
+	if v != nil {
+		own = v.Grace
+	}
+	if gone && p.DeletionTimestamp == nil && v == nil && !terminal(p.Status.Phase) {
+		own = new(int64(0)) // nobody is left who could wait for it
+		if static(p) {
+			own = nil
+		}
+	}
+	w.hurry(grace(p, own))
+	if wait := time.Until(w.retryAt); wait > 0 {
+		return wait, false
+	}
+	if running(f) {
+		w.m.Probes.Sync(p, f)
+		w.halt(ctx, p, f, own)
+		if !gone {
+			_ = w.show(ctx, p, f, v, false)
+		}
+		return 0, false
+	}
+	if len(w.busy) > 0 {
+		return 0, false // what is under way ends soon: it was told to
+	}
+	if !gone && w.show(ctx, p, f, v, true) != nil {
+		return w.m.Retry, false
+	}
+	if !w.finished {
+		w.giveBack(ctx, p)
+		return 0, false
+	}
+	return w.depart(ctx, p, f, gone)
+}
+
+// hurry lets what is under way end, and when the Pod has less time than it had before, ends it at once.
+func (w *worker) hurry(within time.Duration) {
+	if w.ending == nil {
+		w.ending = &ending{within: within, began: time.Now()}
+		for name, cancel := range w.busy {
+			if name != workEnd && name != workRelease {
+				cancel()
+			}
+		}
+		return
+	}
+	if within < w.ending.within {
+		w.ending.within = within
+		if cancel := w.busy[workEnd]; cancel != nil {
+			cancel()
+		}
+	}
+}
+
+func running(f *fact.Pod) bool {
+	for i := range f.Containers {
+		if s := f.Containers[i].State; s == fact.Running || s == fact.Unknown {
+			return true
+		}
+	}
+	for i := range f.Sandboxes {
+		if f.Sandboxes[i].Ready {
+			return true
+		}
+	}
+	return false
+}
+
+// halt stops everything of the Pod.
+func (w *worker) halt(ctx context.Context, p *corev1.Pod, f *fact.Pod, own *int64) {
+	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
+		err := w.stopAll(ctx, p, f, own)
+		return func(broken bool) {
+			if err == nil || broken {
+				return
+			}
+			w.m.Told.Event(p, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: %v", err)
+			w.retry(workEnd)
+		}
+	})
+}
+
+// giveBack returns what the Pod had of the node.
+func (w *worker) giveBack(ctx context.Context, p *corev1.Pod) {
+	w.m.Probes.Forget(p.UID)
+	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
+		err := w.m.release(ctx, p.UID)
+		return func(broken bool) {
+			if err == nil {
+				w.finished, w.volumes = true, false
+				w.m.freed()
+				return
+			}
+			if !broken {
+				w.log.Warn("the volumes or groups of a Pod could not be given back; it is tried again", "err", err)
+				w.retry(workEnd)
+			}
+		}
+	})
+}
+
+// depart ends the worker once the Pod is gone from the API, after it was taken out of it where it was deleted. A Pod that
+// has finished stays for its logs.
+func (w *worker) depart(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool) (time.Duration, bool) {
+	if !gone {
+		if p.DeletionTimestamp != nil {
+			if err := w.m.Statuses.Delete(ctx, p); err != nil {
+				w.log.Debug("a Pod could not be taken out of the API; it is tried again", "err", err)
+				return w.m.Retry, false
+			}
+		}
+		w.sweep(ctx, p, f)
+		return 0, false
+	}
+	var runs, boxes []string
+	for i := range f.Containers {
+		runs = append(runs, f.Containers[i].ID)
+	}
+	for i := range f.Sandboxes {
+		boxes = append(boxes, f.Sandboxes[i].ID)
+	}
+	if err := w.removeNow(ctx, f, runs, boxes); err != nil {
+		w.log.Warn("what is left of a Pod could not be removed; it is tried again", "err", err)
+		return time.Second, false
+	}
+	if err := w.m.erase(ctx, p); err != nil {
+		w.log.Warn("the folder of a Pod could not be removed; it is tried again", "err", err)
+		return time.Second, false
+	}
+	return 0, true
+}

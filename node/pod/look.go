@@ -1,0 +1,202 @@
+package pod
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/node/cri"
+	"proa.dev/node/fact"
+)
+
+// The labels and annotations by which the runtime knows what belongs to whom. Other tools read them too.
+const (
+	LabelName      = "io.kubernetes.pod.name"
+	LabelNamespace = "io.kubernetes.pod.namespace"
+	LabelUID       = "io.kubernetes.pod.uid"
+	LabelContainer = "io.kubernetes.container.name"
+
+	noteHash = "io.kubernetes.container.hash"
+)
+
+// eye sees what the runtime has. It remembers the containers of a Pod that have ended: they do not change any more.
+type eye struct {
+	runtime *cri.Client
+	// said reads what a container that ended has left to say.
+	said func(*cri.ContainerStatus) string
+	dead map[string]fact.Container
+}
+
+// look asks the runtime about a Pod.
+func (e *eye) look(ctx context.Context, uid types.UID) (*fact.Pod, error) {
+	mine := map[string]string{LabelUID: string(uid)}
+	boxes, err := e.runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: mine}})
+	if err != nil {
+		return nil, fmt.Errorf("list the sandboxes: %w", err)
+	}
+	runs, err := e.runtime.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{LabelSelector: mine}})
+	if err != nil {
+		return nil, fmt.Errorf("list the containers: %w", err)
+	}
+	f := &fact.Pod{UID: uid}
+	for _, b := range boxes.Items {
+		f.Namespace, f.Name = b.Metadata.Namespace, b.Metadata.Name
+		s, err := e.sandbox(ctx, b)
+		if cri.NotFound(err) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		f.Sandboxes = append(f.Sandboxes, s)
+	}
+	for _, r := range runs.Containers {
+		c, err := e.container(ctx, r)
+		if cri.NotFound(err) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		f.Containers = append(f.Containers, c)
+	}
+	slices.SortFunc(f.Sandboxes, func(a, b fact.Sandbox) int { return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(b.ID, a.ID)) })
+	slices.SortFunc(f.Containers, func(a, b fact.Container) int {
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.Created.Compare(a.Created), cmp.Compare(b.ID, a.ID))
+	})
+	return f, nil
+}
+
+func (e *eye) sandbox(ctx context.Context, b *cri.PodSandbox) (fact.Sandbox, error) {
+	s := fact.Sandbox{ID: b.Id, Ready: b.State == cri.SandboxReady, Attempt: b.Metadata.Attempt, Created: time.Unix(0, b.CreatedAt), Handler: b.RuntimeHandler}
+	r, err := e.runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: b.Id})
+	if err != nil {
+		return s, err
+	}
+	s.Ready = r.Status.State == cri.SandboxReady
+	s.Network = r.Status.GetLinux().GetNamespaces().GetOptions().GetNetwork() == cri.NamespacePod
+	if n := r.Status.Network; n != nil {
+		all := []string{n.Ip}
+		for _, more := range n.AdditionalIps {
+			all = append(all, more.Ip)
+		}
+		for _, text := range all {
+			if ip, err := netip.ParseAddr(text); err == nil {
+				s.IPs = append(s.IPs, ip)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (e *eye) container(ctx context.Context, r *cri.Container) (fact.Container, error) {
+	if c, found := e.dead[r.Id]; found {
+		return c, nil
+	}
+	answer, err := e.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: r.Id})
+	if err != nil {
+		return fact.Container{}, err
+	}
+	st := answer.GetStatus()
+	if st == nil || st.Metadata == nil {
+		return fact.Container{}, errors.New("the runtime says nothing about a container")
+	}
+	c := fact.Container{
+		ID: st.Id, Name: r.Labels[LabelContainer], SandboxID: r.PodSandboxId, Attempt: st.Metadata.Attempt,
+		Created: moment(st.CreatedAt), Started: moment(st.StartedAt), Finished: moment(st.FinishedAt),
+		ExitCode: st.ExitCode, Reason: st.Reason, Message: st.Message, Image: st.GetImage().GetImage(), ImageID: st.ImageRef,
+		Hash: st.Annotations[noteHash], LogPath: st.LogPath, Resources: allotted(st),
+	}
+	if asked := st.GetImage().GetUserSpecifiedImage(); asked != "" {
+		c.Image = asked
+	}
+	if c.Name == "" {
+		c.Name = st.Metadata.Name
+	}
+	if s := st.StopSignal; s != 0 {
+		c.StopSignal = s.String()
+	}
+	if u := st.GetUser().GetLinux(); u != nil {
+		c.User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}
+	}
+	for _, m := range st.Mounts {
+		c.Mounts = append(c.Mounts, fact.Mount{Host: m.HostPath, Container: m.ContainerPath, ReadOnly: m.Readonly, Recursive: m.RecursiveReadOnly, ImageRef: m.GetImage().GetImage()})
+	}
+	switch st.State {
+	case cri.ContainerCreated:
+		c.State = fact.Created
+	case cri.ContainerRunning:
+		c.State = fact.Running
+	case cri.ContainerExited:
+		c.State = fact.Exited
+		finish(&c)
+		if said := e.said(st); said != "" {
+			c.Message = said
+		}
+		if e.dead == nil {
+			e.dead = map[string]fact.Container{}
+		}
+		e.dead[c.ID] = c
+	}
+	return c, nil
+}
+
+// finish completes what a runtime says about an end.
+func finish(c *fact.Container) {
+	if c.Reason == "" {
+		c.Reason = "Completed"
+		if c.ExitCode != 0 {
+			c.Reason = "Error"
+		}
+	}
+	if c.Finished.IsZero() || c.Finished.Before(c.Created) {
+		c.Finished = c.Created // it was never started
+	}
+}
+
+func moment(nanos int64) time.Time {
+	if nanos == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanos)
+}
+
+// allotted are the resources that a container has in fact.
+func allotted(st *cri.ContainerStatus) *corev1.ResourceRequirements {
+	l := st.GetResources().GetLinux()
+	if l == nil {
+		return nil
+	}
+	out := &corev1.ResourceRequirements{Limits: corev1.ResourceList{}, Requests: corev1.ResourceList{}}
+	if l.CpuQuota > 0 && l.CpuPeriod > 0 {
+		out.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity((l.CpuQuota*1000+l.CpuPeriod/2)/l.CpuPeriod, resource.DecimalSI)
+	}
+	if l.CpuShares > 2 {
+		out.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity((l.CpuShares*1000+1023)/1024, resource.DecimalSI)
+	}
+	if l.MemoryLimitInBytes > 0 {
+		out.Limits[corev1.ResourceMemory] = *resource.NewQuantity(l.MemoryLimitInBytes, resource.BinarySI)
+	}
+	return out
+}
+
+// attemptAfter finds the number of a container's next run by the logs of its runs before, where the runtime has lost
+// what it knew: 0.log, 1.log, and so on.
+func attemptAfter(logs []string) uint32 {
+	next := uint32(0)
+	for _, name := range logs {
+		number, _, _ := strings.Cut(name, ".")
+		if n, err := strconv.ParseUint(number, 10, 31); err == nil {
+			next = max(next, uint32(n)+1)
+		}
+	}
+	return next
+}

@@ -1,0 +1,96 @@
+package pod
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/node/fact"
+)
+
+// sidecar says that an init container runs beside the others for the Pod's whole life.
+func sidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// restarts says that a container which ended with a code shall run again: by its first rule that matches, else by its own
+// policy, else by the Pod's.
+func restarts(p *corev1.Pod, c *corev1.Container, code int32) bool {
+	policy := string(p.Spec.RestartPolicy)
+	if c.RestartPolicy != nil {
+		if ruled(c, code) {
+			return true
+		}
+		policy = string(*c.RestartPolicy)
+	}
+	switch policy {
+	case string(corev1.RestartPolicyNever):
+		return false
+	case string(corev1.RestartPolicyOnFailure):
+		return code != 0
+	}
+	return true
+}
+
+// ruled says that a rule of a container wants it to run again after a code. Every rule there is says so, be it for the
+// container alone or for all.
+func ruled(c *corev1.Container, code int32) bool {
+	for i := range c.RestartPolicyRules {
+		if matches(&c.RestartPolicyRules[i], code) {
+			return true
+		}
+	}
+	return false
+}
+
+func matches(r *corev1.ContainerRestartRule, code int32) bool {
+	if r.ExitCodes == nil {
+		return false
+	}
+	return slices.Contains(r.ExitCodes.Values, code) == (r.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
+}
+
+// wanted says that a container which does not run shall be started.
+func wanted(p *corev1.Pod, c *corev1.Container, f *fact.Pod) bool {
+	if p.DeletionTimestamp != nil {
+		return false
+	}
+	run, found := f.Of(c.Name)
+	switch {
+	case !found:
+		return true
+	case run.State == fact.Running:
+		return false
+	case run.State != fact.Exited:
+		return true
+	}
+	return restarts(p, c, run.ExitCode)
+}
+
+// restartsAfterFailure says that the Pod's policy, or the container's own, lets a container run again that was ended.
+func restartsAfterFailure(p *corev1.Pod, c *corev1.Container) bool {
+	if c.RestartPolicy != nil {
+		return *c.RestartPolicy != corev1.ContainerRestartPolicyNever
+	}
+	return p.Spec.RestartPolicy != corev1.RestartPolicyNever
+}
+
+// restartAll says that a container ended in a way after which all containers of the Pod shall run anew.
+func restartAll(p *corev1.Pod, f *fact.Pod) bool {
+	for c := range containers(p) {
+		run, found := f.Of(c.Name)
+		if !found || run.State != fact.Exited {
+			continue
+		}
+		for i := range c.RestartPolicyRules {
+			r := &c.RestartPolicyRules[i]
+			if matches(r, run.ExitCode) {
+				if r.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+					return true
+				}
+				break
+			}
+		}
+	}
+	return false
+}
