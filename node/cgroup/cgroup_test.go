@@ -226,7 +226,7 @@ func TestStatsOfTexts(t *testing.T) {
 			"g/cgroup.procs": "", "g/cpu.stat": "usage_usec 5\nnr_periods 4\nnr_throttled 2\nthrottled_usec 77\n",
 			"g/memory.current": "1000\n", "g/memory.max": "max\n", "g/memory.stat": "anon 400\nfile 1\ninactive_file 300\npgfault 9\npgmajfault 3\n",
 			"g/pids.current": "7\n", "g/pids.max": "max\n", "g/memory.events": "oom 1\noom_kill 1\n",
-			"g/io.stat": "8:0 rbytes=4096 wbytes=1 rios=2 wios=3\n8:16 rbytes=4 wbytes=1 rios=2 wios=3\n",
+			"g/io.stat":         "8:0 rbytes=4096 wbytes=1 rios=2 wios=3\n8:16 rbytes=4 wbytes=1 rios=2 wios=3\n",
 			"g/memory.pressure": "some avg10=1.50 avg60=0.00 avg300=0.00 total=99\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n",
 		},
 	} {
