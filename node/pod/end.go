@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,18 +73,9 @@ func (w *worker) hurry(within time.Duration) {
 	}
 }
 
+// running says that something of the Pod is still up.
 func running(f *fact.Pod) bool {
-	for i := range f.Containers {
-		if s := f.Containers[i].State; s == fact.Running || s == fact.Unknown {
-			return true
-		}
-	}
-	for i := range f.Sandboxes {
-		if f.Sandboxes[i].Ready {
-			return true
-		}
-	}
-	return false
+	return active(f) || slices.ContainsFunc(f.Sandboxes, func(s fact.Sandbox) bool { return s.Ready })
 }
 
 // halt stops everything of the Pod.

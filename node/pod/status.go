@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -33,6 +34,8 @@ type Verdict struct {
 	Disrupted string
 	// Grace replaces the Pod's own, in seconds.
 	Grace *int64
+	// Rejected says that the Pod has not run here and shall not: nothing is known of its containers.
+	Rejected bool
 }
 
 // derive works out the status of a Pod. It is pure: the same facts give the same status, but for times of transitions,
@@ -45,6 +48,10 @@ func derive(p *corev1.Pod, f *fact.Pod, s Seen) *corev1.PodStatus {
 	}
 	if st.StartTime == nil {
 		st.StartTime = new(metav1.NewTime(s.Now))
+	}
+	if v := s.Verdict; v != nil && v.Rejected {
+		st.Phase, st.Reason, st.Message, st.Conditions = corev1.PodFailed, v.Reason, v.Message, old.Conditions
+		return st
 	}
 	hasInit := len(p.Spec.InitContainers) > 0
 	st.InitContainerStatuses = each(p, f, s, old.InitContainerStatuses, p.Spec.InitContainers, hasInit)
@@ -65,7 +72,16 @@ func derive(p *corev1.Pod, f *fact.Pod, s Seen) *corev1.PodStatus {
 	settle(p, s, st)
 	address(p, f, s, st)
 	st.Conditions = conditions(p, f, s, st)
+	if terminal(st.Phase) && !terminal(old.Phase) && !s.Ended && active(f) {
+		// Who waits for the end must not see it before the last container has ended.
+		st.Phase, st.Reason, st.Message = cmp.Or(old.Phase, corev1.PodPending), old.Reason, old.Message
+	}
 	return st
+}
+
+// active says that a container runs, or may.
+func active(f *fact.Pod) bool {
+	return slices.ContainsFunc(f.Containers, func(c fact.Container) bool { return c.State == fact.Running || c.State == fact.Unknown })
 }
 
 // settle applies what a phase must not do: leave the end, or forget why it came to it.
