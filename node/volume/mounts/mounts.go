@@ -1,0 +1,219 @@
+// Package mounts makes and takes away mounts, and removes folders that mounts may be in. It never follows a symbolic link
+// that a container may have planted, and never removes anything through a mount: what a volume shows is not the volume's to
+// delete.
+package mounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Is says whether a folder or file is where something is mounted. What is not there is no mount.
+func Is(path string) (bool, error) {
+	var s unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, 0, &s)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return false, nil
+	case err == nil && s.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0:
+		return s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	}
+	// The kernel is old, or what is mounted is broken: the table knows.
+	table, err := Table()
+	if err != nil {
+		return false, err
+	}
+	for _, m := range table {
+		if m.Point == path {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Tmpfs mounts memory at a folder, with a size in bytes; 0 leaves the size to the kernel. It is not swapped out where the
+// kernel can promise that: Secrets are kept there.
+func Tmpfs(dir string, size int64) error {
+	options := ""
+	if size > 0 {
+		options = "size=" + strconv.FormatInt(size, 10)
+	}
+	quiet := strings.TrimPrefix(options+",noswap", ",")
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, quiet)
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("tmpfs", dir, "tmpfs", 0, options)
+	}
+	if err != nil {
+		return fmt.Errorf("mount memory at %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Resize gives a mount of memory another size.
+func Resize(dir string, size int64) error {
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, "size="+strconv.FormatInt(size, 10)); err != nil {
+		return fmt.Errorf("resize the memory at %s: %w", dir, err)
+	}
+	return nil
+}
+
+// HugePages mounts memory in pages of a size, such as 2Mi, at a folder.
+func HugePages(dir, pageSize string) error {
+	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, "pagesize="+pageSize); err != nil {
+		return fmt.Errorf("mount huge pages of %s at %s: %w", pageSize, dir, err)
+	}
+	return nil
+}
+
+// Access says what may be done through a mount.
+type Access int
+
+// The kinds of access.
+const (
+	ReadWrite Access = iota
+	ReadOnly
+)
+
+// Bind shows a folder or file at another place as well, without what is mounted below it.
+func Bind(from, to string, a Access) error {
+	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", from, to, err)
+	}
+	if a == ReadWrite {
+		return nil
+	}
+	var s unix.Statfs_t
+	flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY)
+	if unix.Statfs(to, &s) == nil {
+		// What the file system forbids already must be said again, or the kernel refuses.
+		flags |= uintptr(s.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME | unix.MS_RELATIME)
+	}
+	if err := unix.Mount("", to, "", flags, ""); err != nil {
+		return errors.Join(fmt.Errorf("make %s read-only: %w", to, err), Unmount(to))
+	}
+	return nil
+}
+
+// Program mounts by the mount program of the host, which knows the helpers of file systems such as NFS. The error has what
+// the program said.
+func Program(ctx context.Context, source, dir, fsType string, options []string) error {
+	args := []string{"-t", fsType}
+	if len(options) > 0 {
+		args = append(args, "-o", strings.Join(options, ","))
+	}
+	args = append(args, source, dir)
+	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, strings.Join(args, " "), out)
+	}
+	return nil
+}
+
+// Unmount takes away what is on top at a place.
+func Unmount(path string) error {
+	var err error
+	for try := range 5 {
+		err = unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
+		if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			return nil // there is none
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(time.Duration(try+1) * 20 * time.Millisecond)
+	}
+	return fmt.Errorf("unmount %s: %w", path, err)
+}
+
+// Detach takes a mount away from its place even while it is used; it ends with its last user.
+func Detach(path string) error {
+	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("detach %s: %w", path, err)
+	}
+	return nil
+}
+
+// Clear takes away every mount at a folder and below it.
+func Clear(dir string) error {
+	dir = filepath.Clean(dir)
+	for range 3 { // a container may still mount something while it ends
+		table, err := Table()
+		if err != nil {
+			return err
+		}
+		under := Under(table, dir)
+		if len(under) == 0 {
+			return nil
+		}
+		var errs []error
+		for _, m := range under {
+			if err := clearOne(m); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		if len(errs) > 0 {
+			return errors.Join(errs...)
+		}
+	}
+	return fmt.Errorf("something keeps mounting below %s", dir)
+}
+
+func clearOne(m Mount) error {
+	if strings.HasPrefix(m.Type, "nfs") {
+		// Its server may be gone, and then an ordinary unmount waits for ever.
+		_ = unix.Unmount(m.Point, unix.UMOUNT_NOFOLLOW|unix.MNT_FORCE)
+		return Detach(m.Point)
+	}
+	err := Unmount(m.Point)
+	if errors.Is(err, unix.EBUSY) && m.Type == "tmpfs" {
+		return Detach(m.Point) // its contents go with it, whoever looks at them
+	}
+	return err
+}
+
+// Share makes a folder a mount whose mounts containers see, and which sees theirs, unless it is on one already. Mounts with
+// propagation need that.
+func Share(dir string) error {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return fmt.Errorf("share the mounts of %s: %w", dir, err)
+	}
+	table, err := Table()
+	if err != nil {
+		return err
+	}
+	at, ok := Holder(table, real)
+	if ok && at.Shared {
+		return nil
+	}
+	if at.Point != real {
+		if err := unix.Mount(real, real, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("share the mounts of %s: %w", dir, err)
+		}
+	}
+	if err := unix.Mount("", real, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("share the mounts of %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Unshare takes away what Share has made, with every mount below it.
+func Unshare(dir string) error {
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return Clear(real)
+}
