@@ -63,7 +63,9 @@ func (f Family) Tuple() nftables.SetDatatype {
 }
 
 // Pair is the type of two addresses.
-func (f Family) Pair() nftables.SetDatatype { return nftables.MustConcatSetType(f.AddrType, f.AddrType) }
+func (f Family) Pair() nftables.SetDatatype {
+	return nftables.MustConcatSetType(f.AddrType, f.AddrType)
+}
 
 // reg32 numbers the registers of 32 bits.
 func reg32(i uint32) uint32 { return unix.NFT_REG32_00 + i }
@@ -178,7 +180,9 @@ func (f Family) LoadPair() []expr.Any {
 // LoadSource puts the source address into the registers.
 func (f Family) LoadSource() []expr.Any { return []expr.Any{f.address(f.src, 1)} }
 
-func l4proto(register uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register} }
+func l4proto(register uint32) expr.Any {
+	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}
+}
 
 func dport(register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}

@@ -1,0 +1,169 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// attach connects a container: a pair of interfaces, one end on the bridge, the other in the container with its addresses
+// and the way to everything else through the node.
+func (n *Network) attach(ns *os.File, r *record) error {
+	pod, err := n.enter(ns, r)
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	if err := n.pair(ns, pod, r); err != nil {
+		return err
+	}
+	return n.furnish(pod, r)
+}
+
+// enter prepares the container's namespace and opens netlink in it. Settings for interfaces that will come are made before
+// they come.
+func (n *Network) enter(ns *os.File, r *record) (pod *netlink.Handle, err error) {
+	err = n.inside(ns, func() error {
+		settings := [][2]string{
+			// Addresses are given out once: to look for somebody else who has them only costs seconds.
+			{"net/ipv6/conf/default/accept_dad", "0"},
+			{"net/ipv6/conf/default/accept_ra", "0"},
+			{"net/ipv6/conf/default/accept_redirects", "0"},
+			{"net/ipv4/conf/all/accept_redirects", "0"},
+		}
+		for _, a := range r.Addresses {
+			if a.Is6() {
+				settings = append(settings, [2]string{"net/ipv6/conf/default/disable_ipv6", "0"}, [2]string{"net/ipv6/conf/lo/disable_ipv6", "0"})
+			}
+		}
+		for _, s := range settings {
+			if err := sysctl(s[0], s[1]); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+		pod, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	return pod, err
+}
+
+// pair makes the two interfaces. What is left of an earlier try is replaced.
+func (n *Network) pair(ns *os.File, pod *netlink.Handle, r *record) error {
+	err := n.newPair(ns, r)
+	if errors.Is(err, unix.EEXIST) {
+		if old, e := pod.LinkByName(r.IfName); e == nil && old.Type() == "veth" {
+			_ = pod.LinkDel(old)
+		}
+		if old, e := n.host.LinkByName(r.HostIf); e == nil {
+			_ = n.host.LinkDel(old)
+		}
+		err = n.newPair(ns, r)
+	}
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) {
+		// Somebody has removed the bridge.
+		if old, e := n.host.LinkByName(r.HostIf); e == nil {
+			_ = n.host.LinkDel(old)
+		}
+		if err := n.setUp(); err != nil {
+			return err
+		}
+		err = n.newPair(ns, r)
+	}
+	if err != nil {
+		return fmt.Errorf("make the interface %s: %w", r.IfName, err)
+	}
+	return nil
+}
+
+func (n *Network) newPair(ns *os.File, r *record) error {
+	bridge, mtu := n.bridgeIndex(), n.packet()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.Flags = r.HostIf, mtu, net.FlagUp
+	veth := &netlink.Veth{
+		LinkAttrs: attrs, PeerName: r.IfName, PeerMTU: uint32(mtu), PeerHardwareAddr: hardware(r.Addresses[0]),
+		PeerNamespace: netlink.NsFd(int(ns.Fd())),
+	}
+	if err := n.host.LinkAdd(veth); err != nil {
+		return err
+	}
+	if err := n.host.LinkSetMasterByIndex(veth, bridge); err != nil {
+		return err
+	}
+	// A Pod that reaches itself through a Service comes back by the port it went out of.
+	return n.host.LinkSetHairpin(veth, true)
+}
+
+// furnish gives the container's interfaces addresses and routes.
+func (n *Network) furnish(pod *netlink.Handle, r *record) error {
+	lo := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1}} // the kernel's number for it in every namespace
+	if err := pod.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("bring up lo: %w", err)
+	}
+	eth, err := pod.LinkByName(r.IfName)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", r.IfName, err)
+	}
+	if err := pod.LinkSetUp(eth); err != nil {
+		return fmt.Errorf("bring up %s: %w", r.IfName, err)
+	}
+	for _, a := range r.Addresses {
+		addr := &netlink.Addr{IPNet: single(a)}
+		if a.Is6() {
+			addr.Flags = unix.IFA_F_NODAD
+		}
+		if err := pod.AddrReplace(eth, addr); err != nil {
+			return fmt.Errorf("give %s the address %s: %w", r.IfName, a, err)
+		}
+	}
+	for _, gw := range n.gatewaysOf(r) {
+		index := eth.Attrs().Index
+		direct := &netlink.Route{LinkIndex: index, Dst: single(gw), Scope: netlink.SCOPE_LINK}
+		if err := pod.RouteReplace(direct); err != nil {
+			return fmt.Errorf("add the route to the node %s: %w", gw, err)
+		}
+		if err := pod.RouteReplace(&netlink.Route{LinkIndex: index, Dst: ipNet(everywhere(gw)), Gw: gw.AsSlice()}); err != nil {
+			return fmt.Errorf("add the default route through %s: %w", gw, err)
+		}
+	}
+	return nil
+}
+
+// gatewaysOf are the node's addresses in the networks that the container has addresses of.
+func (n *Network) gatewaysOf(r *record) (out []netip.Addr) {
+	for _, p := range n.PodCIDRs {
+		for _, a := range r.Addresses {
+			if p.Contains(a) {
+				out = append(out, gateway(p))
+			}
+		}
+	}
+	return out
+}
+
+func everywhere(a netip.Addr) netip.Prefix {
+	p, _ := a.Prefix(0)
+	return p
+}
+
+// detach removes the interfaces of a container, at once.
+func (n *Network) detach(r *record) error {
+	names := []string{r.HostIf}
+	if r.Shaped {
+		names = append(names, shaper(r.HostIf))
+	}
+	for _, name := range names {
+		link, err := n.host.LinkByName(name)
+		if err == nil {
+			err = n.host.LinkDel(link)
+		}
+		if err != nil && !missing(err) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("remove the interface %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package pod
+
+import (
+	"fmt"
+	"math"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"proa.dev/network/cni"
+)
+
+// bucket is a limit in the kernel's words: bytes a second, and bytes.
+type bucket struct {
+	rate          uint64
+	burst, buffer uint32
+	limit         uint32
+}
+
+// latency is how long a packet may wait for its turn before it is dropped.
+const latency = 0.025
+
+// newBucket turns bits a second and bits at once into a bucket; a rate of 0 is none.
+func newBucket(rate, burst uint64, mtu int) (bucket, bool, error) {
+	if rate == 0 {
+		return bucket{}, false, nil
+	}
+	b := bucket{rate: rate / 8}
+	if b.rate == 0 {
+		return bucket{}, false, cni.Errorf(cni.InvalidConfig, "a bandwidth of %d bits a second is too little; use at least 8", rate)
+	}
+	bytes := burst / 8
+	if bytes == 0 {
+		bytes = b.rate / 10
+	}
+	// A packet must fit, with its frame, or nothing ever passes. More than the kernel can count is as good as its most.
+	bytes = max(bytes, uint64(mtu)+64)
+	most := uint64(math.MaxUint32) / 16
+	b.burst = uint32(min(bytes, most))
+	for b.buffer = netlink.Xmittime(b.rate, b.burst); float64(b.burst)/float64(b.rate)*1e6*netlink.TickInUsec() > math.MaxUint32/2 && b.burst > uint32(mtu)+64; {
+		b.burst /= 2
+		b.buffer = netlink.Xmittime(b.rate, b.burst)
+	}
+	b.limit = uint32(min(float64(b.rate)*latency+float64(b.burst), math.MaxUint32))
+	return b, true, nil
+}
+
+// shape limits what enters and what leaves a container.
+func (n *Network) shape(r *record, limits *cni.Bandwidth) error {
+	if limits == nil {
+		return nil
+	}
+	in, limitIn, err := newBucket(limits.IngressRate, limits.IngressBurst, n.packet())
+	if err != nil {
+		return err
+	}
+	out, limitOut, err := newBucket(limits.EgressRate, limits.EgressBurst, n.packet())
+	if err != nil || (!limitIn && !limitOut) {
+		return err
+	}
+	link, err := n.host.LinkByName(r.HostIf)
+	if err != nil {
+		return fmt.Errorf("find the interface to limit: %w", err)
+	}
+	if limitIn {
+		// What enters the container leaves the node by this interface.
+		if err := n.queue(link, in); err != nil {
+			return err
+		}
+	}
+	if !limitOut {
+		return nil
+	}
+	return n.shapeOut(link, r, out)
+}
+
+func (n *Network) queue(link netlink.Link, b bucket) error {
+	err := n.host.QdiscReplace(&netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+		Rate:       b.rate, Buffer: b.buffer, Limit: b.limit,
+	})
+	if err != nil {
+		return fmt.Errorf("limit the bandwidth of %s (does the kernel have the tbf queue?): %w", link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// shapeOut limits what leaves a container. Queues work where packets leave, so what comes from the container makes a detour
+// through a device that it leaves by.
+func (n *Network) shapeOut(link netlink.Link, r *record, b bucket) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.Flags = shaper(r.HostIf), n.packet(), net.FlagUp
+	ifb := &netlink.Ifb{LinkAttrs: attrs}
+	if err := n.host.LinkAdd(ifb); err != nil {
+		return fmt.Errorf("make the device that limits what a Pod sends (does the kernel have ifb?): %w", err)
+	}
+	if err := n.queue(ifb, b); err != nil {
+		return err
+	}
+	err := n.host.QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS,
+	}})
+	if err != nil {
+		return fmt.Errorf("limit what a Pod sends (does the kernel have the ingress queue?): %w", err)
+	}
+	err = n.host.FilterAdd(&netlink.U32{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: link.Attrs().Index, Parent: netlink.MakeHandle(0xffff, 0), Priority: 1, Protocol: unix.ETH_P_ALL,
+		},
+		ClassId: netlink.MakeHandle(1, 1),
+		Actions: []netlink.Action{netlink.NewMirredAction(ifb.Index)},
+	})
+	if err != nil {
+		return fmt.Errorf("limit what a Pod sends (does the kernel have u32 and mirred?): %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"proa.dev/network/nft"
+)
+
+// Purge removes everything that the network of a node has made: interfaces, rules, settings of the kernel, files. It must not
+// run beside Serve. It goes on after an error, and it can be repeated.
+func Purge(config Config) error {
+	if config.DataDir == "" {
+		return errors.New("pod network: no data folder was given")
+	}
+	if config.Bridge == "" {
+		config.Bridge = "proa0"
+	}
+	if config.Table == "" {
+		config.Table = "proa"
+	}
+	if config.Socket == "" {
+		config.Socket = socketFor(config.folder())
+	}
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer host.Close()
+	errs := []error{
+		removeTable(config.Table), removePairs(host, config), removeLink(host, config.Bridge), restoreSysctls(config), removeConfs(config),
+	}
+	if strings.HasPrefix(config.Socket, "/run/proa/") {
+		errs = append(errs, os.RemoveAll(filepath.Dir(config.Socket)))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(config.folder()); err != nil {
+		return fmt.Errorf("remove the files of the pod network: %w", err)
+	}
+	return nil
+}
+
+func removeTable(name string) error {
+	kernel, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(kernel.Remove(name), kernel.Close())
+}
+
+// removePairs removes the interfaces of all Pods. Those on the bridge are ours even if no file says so.
+func removePairs(host *netlink.Handle, config Config) error {
+	var errs []error
+	entries, err := os.ReadDir(filepath.Join(config.folder(), "addresses"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, fmt.Errorf("read the addresses in use: %w", err))
+	}
+	for _, e := range entries {
+		r, err := readRecord(filepath.Join(config.folder(), "addresses", e.Name()))
+		if err != nil {
+			continue
+		}
+		errs = append(errs, removeLink(host, r.HostIf))
+		if r.Shaped {
+			errs = append(errs, removeLink(host, shaper(r.HostIf)))
+		}
+	}
+	if bridge, err := host.LinkByName(config.Bridge); err == nil && bridge.Type() == "bridge" {
+		links, err := host.LinkList()
+		errs = append(errs, err)
+		for _, link := range links {
+			if link.Attrs().MasterIndex == bridge.Attrs().Index && strings.HasPrefix(link.Attrs().Name, "veth") {
+				errs = append(errs, removeLink(host, link.Attrs().Name))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func removeLink(host *netlink.Handle, name string) error {
+	link, err := host.LinkByName(name)
+	if err == nil {
+		err = host.LinkDel(link)
+	}
+	if err != nil && !missing(err) && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove the interface %s: %w", name, err)
+	}
+	return nil
+}
+
+// restoreSysctls sets the kernel's settings back. Those of interfaces that are gone went with them.
+func restoreSysctls(config Config) error {
+	former, err := readSysctls(filepath.Join(config.folder(), sysctlsName))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for name, value := range former {
+		if err := sysctl(name, value); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func removeConfs(config Config) error {
+	raw, err := os.ReadFile(filepath.Join(config.folder(), confsName))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("find the CNI configurations: %w", err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if err := os.Remove(strings.TrimSpace(line)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the CNI configuration: %w", err)
+		}
+	}
+	return nil
+}
