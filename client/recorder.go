@@ -20,6 +20,7 @@ import (
 type Recorder struct {
 	writer    Writer
 	component string
+	host      string // the node it speaks for; empty for none
 	log       *slog.Logger
 	queue     *waiting
 }
@@ -29,8 +30,19 @@ func NewRecorder(w Writer, component string, log *slog.Logger) *Recorder {
 	return &Recorder{writer: w, component: component, log: log, queue: newWaiting(maxWaiting)}
 }
 
+// On says from which node the Events come.
+func (r *Recorder) On(node string) *Recorder {
+	r.host = node
+	return r
+}
+
 // Event says that something happened to an object. eventType is Normal or Warning.
 func (r *Recorder) Event(about kind.Object, eventType, reason, format string, args ...any) {
+	r.EventAt(about, "", eventType, reason, format, args...)
+}
+
+// EventAt says that something happened to a part of an object, such as spec.containers{web}.
+func (r *Recorder) EventAt(about kind.Object, field, eventType, reason, format string, args ...any) {
 	now := time.Now()
 	gvk := about.GetObjectKind().GroupVersionKind()
 	namespace := about.GetNamespace()
@@ -41,10 +53,10 @@ func (r *Recorder) Event(about kind.Object, eventType, reason, format string, ar
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", about.GetName(), now.UnixNano())},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: about.GetNamespace(), Name: about.GetName(),
-			UID: about.GetUID(), ResourceVersion: about.GetResourceVersion(),
+			UID: about.GetUID(), ResourceVersion: about.GetResourceVersion(), FieldPath: field,
 		},
 		Type: eventType, Reason: reason, Message: fmt.Sprintf(format, args...),
-		Source: corev1.EventSource{Component: r.component}, ReportingController: r.component,
+		Source: corev1.EventSource{Component: r.component, Host: r.host}, ReportingController: r.component, ReportingInstance: r.host,
 		Count: 1, FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now),
 	}
 	r.queue.put(ev)
