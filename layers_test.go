@@ -124,7 +124,7 @@ type wall struct {
 var walls = []wall{
 	{"go.etcd.io", "store", "only the store talks to etcd"},
 	{"go.uber.org/zap", "store", "etcd logs with it; everything else uses log/slog"},
-	{"google.golang.org/grpc", "store node/cri node/probe node/device node/dra node/csi", "etcd, container runtimes, gRPC probes and the plugins of devices speak it, nobody else"},
+	{"google.golang.org/grpc", "store node/cri node/runtime node/probe node/device node/dra node/csi", "etcd, container runtimes, gRPC probes and the plugins of devices speak it, nobody else"},
 	{"k8s.io/cri-api", "node/cri", "the runtime is behind one door"},
 	{"k8s.io/cri-client", "node/cri", "the runtime is behind one door"},
 	{"github.com/vishvananda/netlink", "network cmd/proa-cni", "only the network touches interfaces"},

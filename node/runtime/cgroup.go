@@ -1,0 +1,104 @@
+package runtime
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// hierarchies are the roots of all cgroup trees: one with version 2, one a controller with version 1.
+func hierarchies() ([]string, error) {
+	all, err := mounts()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, m := range all {
+		if (m.fstype == "cgroup" || m.fstype == "cgroup2") && !slices.Contains(out, m.point) {
+			out = append(out, m.point)
+		}
+	}
+	return out, nil
+}
+
+// cgroupsOf are the folders of a tree that belong to one of the containers: their ids are in the names of their cgroups,
+// whoever made these.
+func cgroupsOf(root string, ids []string) (out []string) {
+	if len(ids) == 0 {
+		return nil
+	}
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil //nolint:nilerr // it went away while we looked
+		}
+		if slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(d.Name(), id) }) {
+			out = append(out, path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return out
+}
+
+// killCgroup ends every process in a cgroup and below it. Processes may fork meanwhile, so it looks again until all are
+// gone, or the patience is.
+func killCgroup(dir string) {
+	for range 100 {
+		pids := processesIn(dir)
+		if len(pids) == 0 {
+			return
+		}
+		if os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) != nil {
+			for _, pid := range pids {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func processesIn(dir string) (out []int) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil //nolint:nilerr // it went away while we looked
+		}
+		data, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		for _, word := range strings.Fields(string(data)) {
+			if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
+				out = append(out, pid)
+			}
+		}
+		return nil
+	})
+	return out
+}
+
+// removeCgroup removes a cgroup with those below it, the deepest first. Only empty ones can be removed; the kernel may need
+// a moment to see that they are.
+func removeCgroup(dir string) error {
+	var all []string
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			all = append(all, path)
+		}
+		return nil
+	})
+	var failed error
+	for _, path := range slices.Backward(all) {
+		err := os.Remove(path)
+		for try := 0; errors.Is(err, syscall.EBUSY) && try < 50; try++ {
+			time.Sleep(5 * time.Millisecond)
+			err = os.Remove(path)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
+}

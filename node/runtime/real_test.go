@@ -1,0 +1,251 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"proa.dev/node/cri"
+)
+
+// needParts skips a test that runs containers where that cannot be.
+func needParts(t *testing.T) (bin string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("containers need root")
+	}
+	bin, err := filepath.Abs("../../bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "pause"} {
+		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
+			t.Skipf("%v; make build puts it there", err)
+		}
+	}
+	return bin
+}
+
+// room is a data folder for one test, of which nothing stays.
+func room(t *testing.T, below ...string) Config {
+	t.Helper()
+	bin := needParts(t)
+	dir, err := os.MkdirTemp("", "rt-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Config{DataDir: filepath.Join(append([]string{dir}, below...)...), BinDir: bin, CgroupRoot: "/proa-test-" + filepath.Base(dir)}
+	t.Cleanup(func() {
+		if err := Purge(context.WithoutCancel(t.Context()), c, logger(t)); err != nil {
+			t.Errorf("purge: %v", err)
+		}
+		if left := leftovers(t, c); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return c
+}
+
+// leftovers looks for anything of a purged runtime.
+func leftovers(t *testing.T, c Config) (out []string) {
+	l := newLayout(c.DataDir)
+	for _, dir := range []string{l.dir, l.run} {
+		mounts, err := mountsBelow(dir)
+		if err != nil {
+			t.Error(err)
+		}
+		out = append(out, mounts...)
+		if entries, _ := os.ReadDir(dir); len(entries) > 0 {
+			out = append(out, fmt.Sprint(dir, entries))
+		}
+	}
+	found, err := processes(func(args []string) bool {
+		return strings.Contains(strings.Join(args, " "), l.dir+"/") || strings.Contains(strings.Join(args, " "), l.run+"/")
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range found {
+		out = append(out, fmt.Sprint(p.pid, arguments(p.pid)))
+		p.release()
+	}
+	roots, err := hierarchies()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, root := range roots {
+		if own := filepath.Join(root, c.CgroupRoot); isFolder(own) {
+			out = append(out, own)
+		}
+	}
+	return out
+}
+
+func logger(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func start(t *testing.T, c Config) *Runtime {
+	t.Helper()
+	r, err := Start(t.Context(), c, logger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func connect(t *testing.T, r *Runtime) *cri.Client {
+	t.Helper()
+	client, err := cri.Dial(r.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// runPause starts a sandbox in the network of the host with one container in it, which runs pause too, and returns the id
+// of the container.
+func runPause(t *testing.T, r *Runtime, client *cri.Client, c Config) string {
+	t.Helper()
+	ctx := t.Context()
+	sandbox := &cri.PodSandboxConfig{
+		Metadata:     &cri.PodSandboxMetadata{Name: "p", Namespace: "default", Uid: filepath.Base(c.DataDir)},
+		LogDirectory: c.DataDir + "/root",
+		Linux: &cri.LinuxPodSandboxConfig{
+			CgroupParent:    c.CgroupRoot + "/pod1",
+			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode}},
+		},
+	}
+	run, err := client.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: sandbox})
+	if err != nil {
+		t.Fatalf("run a sandbox: %v\n%s", err, tailOf(r.layout.log))
+	}
+	made, err := client.CreateContainer(ctx, &cri.CreateContainerRequest{
+		PodSandboxId: run.PodSandboxId, SandboxConfig: sandbox,
+		Config: &cri.ContainerConfig{
+			Metadata: &cri.ContainerMetadata{Name: "c"}, Image: &cri.ImageSpec{Image: PauseImage}, LogPath: "c.log",
+			Linux: &cri.LinuxContainerConfig{
+				Resources:       &cri.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, OomScoreAdj: 1000},
+				SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode, Pid: cri.NamespaceContainer}, Seccomp: &cri.SecurityProfile{ProfileType: cri.ProfileRuntimeDefault}},
+			},
+		},
+	})
+	if err != nil {
+		t.Fatalf("create a container: %v", err)
+	}
+	if _, err := client.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
+		t.Fatalf("start a container: %v", err)
+	}
+	return made.ContainerId
+}
+
+// running asks until the runtime answers.
+func running(t *testing.T, client *cri.Client, id string) bool {
+	t.Helper()
+	for {
+		s, err := client.ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: id})
+		if err == nil {
+			return s.Status.State == cri.ContainerRunning
+		}
+		if !cri.Unavailable(err) && !strings.Contains(err.Error(), "not initialized") {
+			t.Fatal(err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal("the runtime does not come back")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func TestContainersOutliveContainerd(t *testing.T) {
+	c := room(t)
+	r := start(t, c)
+	defer r.Detach()
+	client := connect(t, r)
+	id := runPause(t, r, client, c)
+	first := r.Pid()
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for r.Pid() == first || r.Pid() == 0 {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if !running(t, client, id) {
+		t.Error("the container has ended with containerd")
+	}
+}
+
+func TestAnEarlierContainerdIsTakenOver(t *testing.T) {
+	c := room(t)
+	r := start(t, c)
+	client := connect(t, r)
+	id := runPause(t, r, client, c)
+	pid := r.Pid()
+
+	if _, err := Start(t.Context(), c, logger(t)); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("a second runtime in the same folder: %v", err)
+	}
+	r.Detach() // what is left is what an agent leaves that was killed: containerd, and no lock
+
+	r = start(t, c)
+	if r.Pid() != pid {
+		t.Errorf("containerd is process %d, was %d", r.Pid(), pid)
+	}
+	if !running(t, client, id) {
+		t.Error("the container has ended with the agent")
+	}
+	// One that was taken over is looked after like one that was started.
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for r.Pid() == pid || r.Pid() == 0 {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if !running(t, client, id) {
+		t.Error("the container has ended with containerd")
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := findContainerd(r.layout); err != nil || p != nil {
+		t.Errorf("after Stop there is containerd %v, %v", p, err)
+	}
+
+	// Other settings need another containerd, and the container does not notice.
+	c.LogLevel = "info"
+	r = start(t, c)
+	pid = r.Pid()
+	r.Detach()
+	c.LogLevel = "debug"
+	r = start(t, c)
+	defer r.Detach()
+	if r.Pid() == pid {
+		t.Error("containerd runs on with the old settings")
+	}
+	if !running(t, client, id) {
+		t.Error("the container has ended with the settings")
+	}
+}
+
+func TestPauseIsPinned(t *testing.T) {
+	c := room(t, strings.Repeat("deep/", 25)) // too deep for a socket
+	r := start(t, c)
+	defer r.Detach()
+	images, err := List(t.Context(), r.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(images, func(i Image) bool { return i.Name == PauseImage && i.Pinned && i.Digest != "" }) {
+		t.Errorf("images %+v, want %s pinned", images, PauseImage)
+	}
+}

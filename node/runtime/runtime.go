@@ -1,0 +1,222 @@
+// Package runtime runs a containerd that belongs to one node alone: it writes its configuration, starts it, restarts it
+// when it dies, and takes it over from an agent that was killed. It owns everything below one data folder: images,
+// sockets, mounts, the log. Containers outlive both containerd and the agent; only Purge ends them. It also brings image
+// archives into containerd, for which the CRI has no call.
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"proa.dev/node/cri"
+)
+
+// Config says what the runtime of a node is like. DataDir and BinDir must be set; the rest may be left out.
+type Config struct {
+	// DataDir is the folder that the runtime owns.
+	DataDir string
+	// BinDir has containerd, its shim, runc and pause.
+	BinDir string
+	// CNIBinDirs and CNIConfDir are where network plugins and their configuration are.
+	CNIBinDirs []string
+	CNIConfDir string
+	// SystemdCgroup lets systemd make the cgroups of containers; otherwise they are made directly.
+	SystemdCgroup bool
+	// CgroupRoot is the cgroup below which all Pods of the node are. Purge removes it.
+	CgroupRoot string
+	// Handlers are the runtimes that RuntimeClasses can name, beside runc.
+	Handlers []Handler
+	// DefaultHandler is that of Pods without a RuntimeClass; runc if empty.
+	DefaultHandler string
+	// RegistryDirs have a folder a registry, with a hosts.toml that names mirrors and certificates. Earlier ones win.
+	RegistryDirs []string
+	// MaxDownloads bounds how many layers of an image are fetched at once; 3 if zero.
+	MaxDownloads int
+	// Snapshotter stores the file systems of containers: overlayfs or native. If empty, overlayfs where it works.
+	Snapshotter string
+	// LogLevel is that of containerd: debug, info, warn or error; warn if empty.
+	LogLevel string
+	// LogBytes bounds the size of containerd's log, of which one older part is kept; 10 MiB if zero.
+	LogBytes int64
+	// NetNS is the file of the network namespace in which containerd lives; that of the agent if empty.
+	NetNS string
+}
+
+// Handler is a runtime that a RuntimeClass can name.
+type Handler struct {
+	Name string
+	// Type is the kind of shim; io.containerd.runc.v2 if empty.
+	Type string
+	// Binary is the OCI runtime that the shim calls, such as /usr/bin/crun; the runc of BinDir if empty.
+	Binary string
+	// PodAnnotations are handed on to the OCI runtime; they may end with a *.
+	PodAnnotations []string
+}
+
+// PauseImage is the image of the first process of every Pod. It is made here, and never pulled.
+const PauseImage = "proa.dev/pause:1"
+
+// startTimeout bounds how long containerd may take until it answers: it looks at every container of the node first.
+const startTimeout = 2 * time.Minute
+
+// Runtime is a containerd that runs.
+type Runtime struct {
+	config Config
+	layout layout
+	log    *slog.Logger
+	lock   *os.File
+	file   string // the configuration that containerd was started with
+
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu      sync.Mutex // guards current
+	current *process
+}
+
+// Start brings up containerd, or takes over the one that an earlier agent left running, and returns when it answers. The
+// context ends the supervision; containerd then goes on alone, as it does when the agent is killed.
+func Start(ctx context.Context, c Config, log *slog.Logger) (*Runtime, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	r := &Runtime{config: c, layout: newLayout(c.DataDir), log: log}
+	if err := r.layout.make(); err != nil {
+		return nil, err
+	}
+	lock, err := lockFolder(r.layout)
+	if err != nil {
+		return nil, err
+	}
+	r.lock = lock
+	if err := r.start(ctx); err != nil {
+		r.end()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Runtime) start(ctx context.Context) error {
+	if err := r.layout.forgetOldBoot(); err != nil {
+		return err
+	}
+	var err error
+	if r.file, err = writeConfig(r.config, r.layout, probe(r.layout.root)); err != nil {
+		return err
+	}
+	p, err := r.takeOver(ctx)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		if p, err = r.spawn(); err != nil {
+			return err
+		}
+	}
+	r.current = p
+	if err := r.ready(ctx, p); err != nil {
+		return err
+	}
+	r.layout.removeOldConfigs(r.file)
+	run, cancel := context.WithCancel(ctx)
+	r.cancel = cancel
+	r.tasks.Go(func() { r.supervise(run) })
+	r.tasks.Go(func() { boundLog(run, r.layout.log, r.config.LogBytes, r.log) })
+	return r.ensurePause(ctx)
+}
+
+// takeOver finds the containerd of an earlier agent. One with another configuration, or of a program that has been replaced
+// since, is ended: its containers live on, and the next one finds them.
+func (r *Runtime) takeOver(ctx context.Context) (*process, error) {
+	p, err := findContainerd(r.layout)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	if p.config == r.file && p.program == filepath.Join(r.config.BinDir, "containerd") {
+		r.log.Info("containerd is still running, and is taken over", "pid", p.pid)
+		return p, nil
+	}
+	r.log.Info("containerd runs with other settings, and is restarted", "pid", p.pid)
+	defer p.release()
+	return nil, p.terminate(ctx)
+}
+
+// Socket is the path of the socket that speaks the CRI.
+func (r *Runtime) Socket() string { return r.layout.socket }
+
+// Pid is the process id of the containerd that runs now, and zero while there is none.
+func (r *Runtime) Pid() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.current == nil {
+		return 0
+	}
+	return r.current.pid
+}
+
+// Stop ends containerd. Containers keep running, and the next Start finds them.
+func (r *Runtime) Stop(ctx context.Context) error {
+	p := r.detach()
+	defer r.end()
+	if p == nil {
+		return nil
+	}
+	return p.terminate(ctx)
+}
+
+// Detach ends the supervision and leaves containerd running, for the next agent to take over.
+func (r *Runtime) Detach() {
+	r.detach()
+	r.end()
+}
+
+// detach waits until nobody would start containerd again.
+func (r *Runtime) detach() *process {
+	if r.cancel != nil {
+		r.cancel()
+	}
+	r.tasks.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current
+}
+
+// end gives back what the runtime holds in this process.
+func (r *Runtime) end() {
+	if p := r.detach(); p != nil {
+		p.release()
+	}
+	if r.lock != nil {
+		_ = r.lock.Close()
+	}
+}
+
+// ready waits until containerd answers, or has died.
+func (r *Runtime) ready(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	client, err := cri.Dial(r.layout.socket)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for {
+		if _, err = client.Version(ctx, &cri.VersionRequest{}); err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("containerd ended while it started; %s has its log, which ends\n%s", r.layout.log, tailOf(r.layout.log))
+		case <-ctx.Done():
+			return fmt.Errorf("containerd does not answer at %s: %w", r.layout.socket, errors.Join(ctx.Err(), err))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
