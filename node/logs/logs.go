@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Options say what of a log is wanted.
@@ -58,35 +57,6 @@ func OptionsOf(o *corev1.PodLogOptions, now time.Time) Options {
 		}
 	}
 	return out
-}
-
-// Check says what is wrong with the options of a request.
-func Check(o *corev1.PodLogOptions) (errs field.ErrorList) {
-	if o.TailLines != nil && *o.TailLines < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0"))
-	}
-	if o.LimitBytes != nil && *o.LimitBytes < 1 {
-		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *o.LimitBytes, "must be greater than 0"))
-	}
-	switch {
-	case o.SinceSeconds != nil && o.SinceTime != nil:
-		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
-	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
-		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
-	}
-	if o.Stream == nil {
-		return errs
-	}
-	switch *o.Stream {
-	case corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr:
-	default:
-		all := []string{corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr}
-		errs = append(errs, field.NotSupported(field.NewPath("stream"), *o.Stream, all))
-	}
-	if *o.Stream != corev1.LogStreamAll && o.TailLines != nil {
-		errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
-	}
-	return errs
 }
 
 // Container finds the run of a container whose log is asked for, by what the status of its Pod says: the newest one, or the

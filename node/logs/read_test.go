@@ -323,29 +323,6 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
-	i := func(n int64) *int64 { return &n }
-	s := func(s string) *string { return &s }
-	for _, test := range []struct {
-		o    corev1.PodLogOptions
-		want string
-	}{
-		{corev1.PodLogOptions{}, "[]"},
-		{corev1.PodLogOptions{TailLines: i(-1)}, "[tailLines: Invalid value: -1: must be greater than or equal to 0]"},
-		{corev1.PodLogOptions{LimitBytes: i(0), SinceSeconds: i(0)}, "[limitBytes: Invalid value: 0: must be greater than 0 sinceSeconds: Invalid value: 0: must be greater than 0]"},
-		{corev1.PodLogOptions{Stream: s("x")}, `[stream: Unsupported value: "x": supported values: "All", "Stdout", "Stderr"]`},
-		{corev1.PodLogOptions{Stream: s("Stdout"), TailLines: i(1)}, "[[]: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now]"},
-	} {
-		var texts []string
-		for _, e := range Check(&test.o) {
-			texts = append(texts, e.Error())
-		}
-		if got := fmt.Sprint(texts); got != test.want {
-			t.Errorf("%s, want %s", got, test.want)
-		}
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(stamped(0, "otext")))
 	f.Add([]byte("2016-10-06T00:17:09.669794202+02:00 stderr P:x part"))
