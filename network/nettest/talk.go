@@ -3,6 +3,7 @@ package nettest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -89,6 +90,30 @@ func (n *NS) Ask(network, addr string) string {
 	}
 	defer c.Close()
 	return Question(c)
+}
+
+// Silent tells whether nobody answers at an address. An answer would come within microseconds, so it waits only a moment.
+func (n *NS) Silent(network, addr string) bool {
+	var c net.Conn
+	var err error
+	n.Do(func() {
+		c, err = (&net.Dialer{Timeout: 300 * time.Millisecond}).DialContext(n.t.Context(), network, addr)
+	})
+	if err != nil {
+		return timeout(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(300 * time.Millisecond))
+	_, err = c.Write([]byte("who\n"))
+	if err == nil {
+		_, err = c.Read(make([]byte, 1))
+	}
+	return timeout(err)
+}
+
+func timeout(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
 }
 
 // Question asks over a connection. Packets get lost, so that it asks again.

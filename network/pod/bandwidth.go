@@ -27,21 +27,18 @@ func newBucket(rate, burst uint64, mtu int) (bucket, bool, error) {
 		return bucket{}, false, nil
 	}
 	b := bucket{rate: rate / 8}
-	if b.rate == 0 {
-		return bucket{}, false, cni.Errorf(cni.InvalidConfig, "a bandwidth of %d bits a second is too little; use at least 8", rate)
+	// A packet must fit, with its frame, or nothing ever passes. The kernel counts the time that a full bucket takes in a
+	// number of 32 bits; more than that is as good as its most.
+	least := uint64(mtu) + 64
+	most := min(float64(b.rate)*math.MaxInt32/1e6/netlink.TickInUsec(), math.MaxInt32)
+	if float64(least) > most {
+		return bucket{}, false, cni.Errorf(cni.InvalidConfig, "a bandwidth of %d bits a second is too little for a single packet", rate)
 	}
-	bytes := burst / 8
-	if bytes == 0 {
-		bytes = b.rate / 10
+	if burst == 0 {
+		burst = rate / 10
 	}
-	// A packet must fit, with its frame, or nothing ever passes. More than the kernel can count is as good as its most.
-	bytes = max(bytes, uint64(mtu)+64)
-	most := uint64(math.MaxUint32) / 16
-	b.burst = uint32(min(bytes, most))
-	for b.buffer = netlink.Xmittime(b.rate, b.burst); float64(b.burst)/float64(b.rate)*1e6*netlink.TickInUsec() > math.MaxUint32/2 && b.burst > uint32(mtu)+64; {
-		b.burst /= 2
-		b.buffer = netlink.Xmittime(b.rate, b.burst)
-	}
+	b.burst = uint32(min(float64(max(burst/8, least)), most))
+	b.buffer = netlink.Xmittime(b.rate, b.burst)
 	b.limit = uint32(min(float64(b.rate)*latency+float64(b.burst), math.MaxUint32))
 	return b, true, nil
 }

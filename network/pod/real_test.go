@@ -137,7 +137,9 @@ func (x *node) tryPod(id string, runtime map[string]any) (*pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	var result struct{ IPs []struct{ Address netip.Prefix } }
+	var result struct {
+		IPs []struct{ Address netip.Prefix }
+	}
 	if err := json.Unmarshal([]byte(out), &result); err != nil {
 		return nil, err
 	}
@@ -229,9 +231,16 @@ func TestTheWorldOutside(t *testing.T) {
 	// What listens on the node's loopback only is not for Pods, although the bridge carries such addresses.
 	home.Listen("tcp", "127.0.0.1:22", "secret")
 	a.Do(func() {
-		r := &netlink.Route{Dst: ipNet(netip.MustParsePrefix("127.0.0.0/8")), Gw: netip.MustParseAddr("10.244.7.1").AsSlice()}
-		_ = netlink.RouteAdd(r)
+		lo, _ := netlink.LinkByName("lo")
+		_ = netlink.AddrDel(lo, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("127.0.0.1/8"))})
+		_ = sysctl("net/ipv4/conf/all/route_localnet", "1")
+		if err := netlink.RouteAdd(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("127.0.0.0/8")), Gw: netip.MustParseAddr("10.244.7.1").AsSlice()}); err != nil {
+			t.Error(err)
+		}
 	})
+	if !a.Silent("tcp", "127.0.0.1:22") {
+		t.Error("a Pod reaches the node's loopback")
+	}
 	// Gone means closed.
 	x.must(cni.Del, "a", a.NS, nil)
 	if got := outside.Ask("tcp", "192.168.9.1:8080"); !strings.Contains(got, "refused") {
@@ -355,7 +364,9 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 		}
 	}
 	// Where the runtime knows, it decides.
-	x.n.Live = func(context.Context) (map[string]bool, error) { return map[string]bool{"a": true, "b": true, "d": true}, nil }
+	x.n.Live = func(context.Context) (map[string]bool, error) {
+		return map[string]bool{"a": true, "b": true, "d": true}, nil
+	}
 	old := *x.n.pool.get(cni.Attachment{ContainerID: "gone", IfName: "eth0"})
 	old.Since = time.Now().Add(-time.Hour)
 	if err := x.n.pool.replace(x.n.pool.get(old.key()), &old); err != nil {

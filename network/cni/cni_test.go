@@ -1,0 +1,77 @@
+package cni
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func program(env map[string]string, in string) (int, string) {
+	var out bytes.Buffer
+	code := Main(func(k string) string { return env[k] }, strings.NewReader(in), &out)
+	return code, strings.TrimSpace(out.String())
+}
+
+func TestWithoutAgent(t *testing.T) {
+	add := map[string]string{"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "a", "CNI_NETNS": "/proc/self/ns/net", "CNI_IFNAME": "eth0"}
+	nowhere := filepath.Join(t.TempDir(), "none.sock")
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		in   string
+		code int
+		want string
+	}{
+		{"version", map[string]string{"CNI_COMMAND": "VERSION"}, `{"cniVersion":"1.0.0"}`, 0,
+			`{"cniVersion":"1.0.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}`},
+		{"version of a runtime to come", map[string]string{"CNI_COMMAND": "VERSION"}, `{"cniVersion":"9.0.0"}`, 0, `{"cniVersion":"1.1.0",`},
+		{"no command", nil, `{}`, 1, `"code":4,"msg":"CNI_COMMAND is not set`},
+		{"unknown command", map[string]string{"CNI_COMMAND": "FLY"}, `{"cniVersion":"1.1.0"}`, 1, `"code":4,"msg":"unknown CNI_COMMAND: FLY"`},
+		{"not JSON", add, `no`, 1, `"code":6`},
+		{"version too new", add, `{"cniVersion":"2.0.0"}`, 1, `"code":1`},
+		{"no container", map[string]string{"CNI_COMMAND": "ADD"}, `{"cniVersion":"1.1.0"}`, 1, `"code":4,"msg":"required env variables [CNI_CONTAINERID] missing"`},
+		{"no socket", add, `{"cniVersion":"1.1.0","name":"x"}`, 1, `"code":7`},
+		{"nobody there", add, `{"cniVersion":"1.0.0","socket":"` + nowhere + `"}`, 1, `{"cniVersion":"1.0.0","code":11`},
+		{"status", map[string]string{"CNI_COMMAND": "STATUS"}, `{"cniVersion":"1.1.0","socket":"` + nowhere + `"}`, 1, `"code":50`},
+		{"loopback", add, `{"cniVersion":"1.0.0","type":"loopback"}`, 0, `"name":"lo"`},
+		{"loopback goes", map[string]string{"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "a", "CNI_IFNAME": "lo"}, `{"cniVersion":"1.0.0","type":"loopback"}`, 0, ``},
+	} {
+		code, out := program(c.env, c.in)
+		if code != c.code || !strings.Contains(out, c.want) {
+			t.Errorf("%s: %d %s\nwant %d %s", c.name, code, out, c.code, c.want)
+		}
+	}
+}
+
+func TestResults(t *testing.T) {
+	r := Result{
+		Interfaces: []Interface{{Name: "eth0", MTU: 1500, Sandbox: "/ns"}},
+		Addresses: []Address{
+			{Address: netip.MustParsePrefix("10.0.0.2/32"), Gateway: netip.MustParseAddr("10.0.0.1")},
+			{Address: netip.MustParsePrefix("fd00::2/128")}},
+		Routes: []Route{{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("10.0.0.1")}},
+	}
+	for version, want := range map[string]string{
+		"1.1.0": `{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","mtu":1500,"sandbox":"/ns"}],"ips":[{"address":"10.0.0.2/32","gateway":"10.0.0.1","interface":0},{"address":"fd00::2/128","interface":0}],"routes":[{"dst":"0.0.0.0/0","gw":"10.0.0.1"}],"dns":{}}`,
+		"0.4.0": `{"cniVersion":"0.4.0","interfaces":[{"name":"eth0","sandbox":"/ns"}],"ips":[{"version":"4","address":"10.0.0.2/32","gateway":"10.0.0.1","interface":0},{"version":"6","address":"fd00::2/128","interface":0}],"routes":[{"dst":"0.0.0.0/0","gw":"10.0.0.1"}],"dns":{}}`,
+	} {
+		got, err := r.Encode(version)
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %v\ngot  %s\nwant %s", version, err, got, want)
+		}
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(`{"cniVersion":"1.1.0","runtimeConfig":{"portMappings":[{"hostPort":1,"protocol":"tcp"}],"bandwidth":{"ingressRate":1}}}`))
+	f.Add([]byte(`{"cni.dev/valid-attachments":[{"containerID":"a","ifname":"b"}]}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		c, err := ParseConfig(raw)
+		if err == nil && !json.Valid(raw) {
+			t.Errorf("accepted %q as %+v", raw, c)
+		}
+	})
+}
