@@ -55,6 +55,8 @@ type Config struct {
 	SchedulerConfig string
 	// Simulate is the number of simulated nodes.
 	Simulate int
+	// Node is the node agent of this process.
+	Node NodeConfig
 	// LogLevel is the least level that is logged.
 	LogLevel slog.Level
 
@@ -77,7 +79,7 @@ func Default() Config {
 		Name: "proa", DataDir: DefaultDataDir(), Listen: "127.0.0.1:6443",
 		ServiceCIDRs:       []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		CompactionInterval: 5 * time.Minute, Issuer: "https://kubernetes.default.svc.cluster.local",
-		LogLevel: slog.LevelInfo, Reading: 400, Writing: 200,
+		LogLevel: slog.LevelInfo, Reading: 400, Writing: 200, Node: defaultNode(),
 	}
 }
 
@@ -110,6 +112,10 @@ type Setting struct {
 
 // Settings are all settings, in the order of help.
 func Settings() []Setting {
+	return append(serverSettings(), nodeSettings()...)
+}
+
+func serverSettings() []Setting {
 	return []Setting{
 		{Name: "data-dir", Help: "keep everything in the folder `DIR`",
 			Set: one(func(c *Config, v string) (err error) { c.DataDir, err = absolute(v); return err })},

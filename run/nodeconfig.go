@@ -1,0 +1,255 @@
+package run
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// NodeConfig is everything that can be said about the node agent of a process. The names are those that kubelets have.
+type NodeConfig struct {
+	// Name is that of the Node; empty for no agent.
+	Name string
+	IPs  []netip.Addr
+	// Labels and Taints are given to the Node when it registers.
+	Labels map[string]string
+	Taints []corev1.Taint
+	// Port is where the agent serves logs, streams and numbers.
+	Port int
+	// Runtime is the socket of a runtime that somebody else runs; empty starts an own one.
+	Runtime string
+	// BinDir has the programs of the own runtime.
+	BinDir string
+	// CgroupDriver is cgroupfs or systemd; empty chooses.
+	CgroupDriver string
+	// RegistryDirs have folders with a hosts.toml for each registry.
+	RegistryDirs []string
+	// StaticPods is a folder of manifests, StaticURL an address of one; empty for none.
+	StaticPods, StaticURL         string
+	KubeReserved, SystemReserved  corev1.ResourceList
+	EvictionHard, EvictionSoft    map[string]string
+	EvictionGrace                 map[string]time.Duration
+	MaxPods, PodPids              int
+	ClusterDNS                    []netip.Addr
+	ClusterDomain                 string
+	UnsafeSysctls                 []string
+	ImageCredentials              string // the path of a CredentialProviderConfig
+	ImageCredentialsBin           string
+	CPUPolicy, MemoryPolicy       string
+	TopologyPolicy, TopologyScope string
+}
+
+// DefaultNodeName is the name of this machine as a Node would have it.
+func DefaultNodeName() string {
+	name, err := os.Hostname()
+	if name = strings.ToLower(name); err != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return "node"
+	}
+	return name
+}
+
+func defaultNode() NodeConfig {
+	return NodeConfig{Port: 10250, MaxPods: 110, ClusterDomain: "cluster.local"}
+}
+
+// nodeSettings are those about the node agent.
+func nodeSettings() []Setting {
+	on := func(set func(*NodeConfig, string) error) func(*Config, []string) error {
+		return one(func(c *Config, v string) error { return set(&c.Node, v) })
+	}
+	return []Setting{
+		{Name: "node", Help: "run a node agent in this process too, for the Node `NAME`; it needs root",
+			Set: on(func(n *NodeConfig, v string) error { n.Name = v; return checkName(v) })},
+		{Name: "node-ip", Help: "the node's address is `IP`; a second one of the other family for dual stack", Many: true,
+			Set: func(c *Config, vs []string) (err error) { c.Node.IPs, err = parseIPs(split(vs)); return err }},
+		{Name: "node-labels", Help: "label the Node `KEY=VALUE,...` when it registers", Many: true,
+			Set: func(c *Config, vs []string) (err error) { c.Node.Labels, err = parsePairs(split(vs)); return err }},
+		{Name: "register-with-taints", Help: "taint the Node `KEY=VALUE:EFFECT,...` when it registers", Many: true,
+			Set: func(c *Config, vs []string) (err error) { c.Node.Taints, err = parseTaints(split(vs)); return err }},
+		{Name: "node-port", Help: "the agent serves logs, streams and numbers at port `N`; 0 for any",
+			Set: on(func(n *NodeConfig, v string) (err error) { n.Port, err = parsePort(v); return err })},
+		{Name: "container-runtime-endpoint", Help: "use the container runtime at the `SOCKET` that somebody else runs, instead of an own one",
+			Set: on(func(n *NodeConfig, v string) error { n.Runtime = v; return nil })},
+		{Name: "bin-dir", Help: "find containerd and its companions in `DIR`; beside this program if not said",
+			Set: on(func(n *NodeConfig, v string) (err error) { n.BinDir, err = absolute(v); return err })},
+		{Name: "cgroup-driver", Help: "let `DRIVER` cgroupfs or systemd make the groups of Pods", Set: on(func(n *NodeConfig, v string) error {
+			n.CgroupDriver = v
+			return oneOf(v, "cgroupfs", "systemd")
+		})},
+		{Name: "registry-dir", Help: "find mirrors and certificates of registries in `DIR`/HOST/hosts.toml", Many: true,
+			Set: func(c *Config, vs []string) error { c.Node.RegistryDirs = split(vs); return nil }},
+		{Name: "pod-manifest-path", Help: "run the Pods whose manifests are in `DIR`",
+			Set: on(func(n *NodeConfig, v string) (err error) { n.StaticPods, err = absolute(v); return err })},
+		{Name: "manifest-url", Help: "run the Pods whose manifests are at `URL`", Set: on(func(n *NodeConfig, v string) error { n.StaticURL = v; return nil })},
+		{Name: "kube-reserved", Help: "keep `RESOURCE=AMOUNT,...` for this process", Many: true,
+			Set: func(c *Config, vs []string) (err error) {
+				c.Node.KubeReserved, err = parseAmounts(split(vs))
+				return err
+			}},
+		{Name: "system-reserved", Help: "keep `RESOURCE=AMOUNT,...` for the rest of the machine", Many: true,
+			Set: func(c *Config, vs []string) (err error) {
+				c.Node.SystemReserved, err = parseAmounts(split(vs))
+				return err
+			}},
+		{Name: "eviction-hard", Help: "evict Pods at once when `SIGNAL<AMOUNT,...`, as in memory.available<100Mi", Many: true,
+			Set: func(c *Config, vs []string) (err error) {
+				c.Node.EvictionHard, err = parseThresholds(split(vs))
+				return err
+			}},
+		{Name: "eviction-soft", Help: "evict Pods when `SIGNAL<AMOUNT,...` for the time that eviction-soft-grace-period says", Many: true,
+			Set: func(c *Config, vs []string) (err error) {
+				c.Node.EvictionSoft, err = parseThresholds(split(vs))
+				return err
+			}},
+		{Name: "eviction-soft-grace-period", Help: "`SIGNAL=DURATION,...` for eviction-soft", Many: true,
+			Set: func(c *Config, vs []string) (err error) {
+				c.Node.EvictionGrace, err = parseTimes(split(vs))
+				return err
+			}},
+		{Name: "max-pods", Help: "run at most `N` Pods", Set: on(func(n *NodeConfig, v string) (err error) { n.MaxPods, err = parseCount(v); return err })},
+		{Name: "pod-max-pids", Help: "let a Pod have at most `N` processes", Set: on(func(n *NodeConfig, v string) (err error) { n.PodPids, err = strconv.Atoi(v); return err })},
+		{Name: "cluster-dns", Help: "Pods ask the DNS servers `IP,...`; the tenth address of service-cidr if not said", Many: true,
+			Set: func(c *Config, vs []string) (err error) { c.Node.ClusterDNS, err = parseIPs(split(vs)); return err }},
+		{Name: "cluster-domain", Help: "the cluster's DNS `DOMAIN`",
+			Set: on(func(n *NodeConfig, v string) error { n.ClusterDomain = v; return checkName(v) })},
+		{Name: "allowed-unsafe-sysctls", Help: "let Pods set these kernel settings too: `NAME,...`, which may end with *", Many: true,
+			Set: func(c *Config, vs []string) error { c.Node.UnsafeSysctls = split(vs); return nil }},
+		{Name: "image-credential-provider-config", Help: "ask the plugins in the CredentialProviderConfig `FILE` for registry passwords",
+			Set: file(func(c *Config) *string { return &c.Node.ImageCredentials })},
+		{Name: "image-credential-provider-bin-dir", Help: "find those plugins in `DIR`",
+			Set: on(func(n *NodeConfig, v string) (err error) { n.ImageCredentialsBin, err = absolute(v); return err })},
+		{Name: "cpu-manager-policy", Help: "`POLICY` none or static", Set: on(func(n *NodeConfig, v string) error { n.CPUPolicy = v; return oneOf(v, "none", "static") })},
+		{Name: "memory-manager-policy", Help: "`POLICY` None or Static", Set: on(func(n *NodeConfig, v string) error { n.MemoryPolicy = v; return oneOf(v, "None", "Static") })},
+		{Name: "topology-manager-policy", Help: "`POLICY` none, best-effort, restricted or single-numa-node", Set: on(func(n *NodeConfig, v string) error {
+			n.TopologyPolicy = v
+			return oneOf(v, "none", "best-effort", "restricted", "single-numa-node")
+		})},
+		{Name: "topology-manager-scope", Help: "`SCOPE` container or pod", Set: on(func(n *NodeConfig, v string) error { n.TopologyScope = v; return oneOf(v, "container", "pod") })},
+	}
+}
+
+func oneOf(v string, known ...string) error {
+	for _, k := range known {
+		if v == k {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is none of %s", v, strings.Join(known, ", "))
+}
+
+func parseIPs(vs []string) (out []netip.Addr, err error) {
+	for _, v := range vs {
+		ip, err := netip.ParseAddr(v)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not an IP address", v)
+		}
+		out = append(out, ip)
+	}
+	return out, nil
+}
+
+func parsePort(v string) (int, error) {
+	n, err := strconv.ParseUint(v, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a port", v)
+	}
+	return int(n), nil
+}
+
+func parsePairs(vs []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, v := range vs {
+		key, value, _ := strings.Cut(v, "=")
+		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(problems) > 0 {
+			return nil, fmt.Errorf("%q: %s", v, problems[0])
+		}
+		out[key] = value
+	}
+	return out, nil
+}
+
+func parseTaints(vs []string) (out []corev1.Taint, err error) {
+	for _, v := range vs {
+		at := strings.LastIndexByte(v, ':')
+		if at < 0 {
+			return nil, fmt.Errorf("%q is not KEY=VALUE:EFFECT", v)
+		}
+		key, value, _ := strings.Cut(v[:at], "=")
+		effect := v[at+1:]
+		if err := oneOf(effect, string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)); err != nil {
+			return nil, err
+		}
+		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(problems) > 0 {
+			return nil, fmt.Errorf("%q: %s", v, problems[0])
+		}
+		out = append(out, corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)})
+	}
+	return out, nil
+}
+
+func parseAmounts(vs []string) (corev1.ResourceList, error) {
+	out := corev1.ResourceList{}
+	for _, v := range vs {
+		name, amount, ok := strings.Cut(v, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q is not RESOURCE=AMOUNT", v)
+		}
+		if err := oneOf(name, "cpu", "memory", "ephemeral-storage", "pid"); err != nil {
+			return nil, err
+		}
+		q, err := resource.ParseQuantity(amount)
+		if err != nil || q.Sign() < 0 {
+			return nil, fmt.Errorf("%q is not an amount such as 500m or 1Gi", amount)
+		}
+		out[corev1.ResourceName(name)] = q
+	}
+	return out, nil
+}
+
+func parseThresholds(vs []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, v := range vs {
+		signal, amount, ok := strings.Cut(v, "<")
+		if !ok {
+			return nil, fmt.Errorf("%q is not SIGNAL<AMOUNT, for example memory.available<100Mi", v)
+		}
+		out[signal] = amount
+	}
+	return out, nil
+}
+
+func parseTimes(vs []string) (map[string]time.Duration, error) {
+	out := map[string]time.Duration{}
+	for _, v := range vs {
+		signal, text, _ := strings.Cut(v, "=")
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return nil, fmt.Errorf("%q is not SIGNAL=DURATION, for example memory.available=1m30s", v)
+		}
+		out[signal] = d
+	}
+	return out, nil
+}
+
+// binDir is where the programs of the own runtime are.
+func (n *NodeConfig) binDir() (string, error) {
+	if n.BinDir != "" {
+		return n.BinDir, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	if self, err = filepath.EvalSymlinks(self); err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	return filepath.Dir(self), nil
+}
