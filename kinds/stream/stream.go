@@ -3,6 +3,7 @@
 package stream
 
 import (
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -142,9 +143,9 @@ func OfNode(q url.Values) Command {
 func Ports(q url.Values) (out []int32, err error) {
 	for _, list := range q["ports"] {
 		for text := range strings.SplitSeq(list, ",") {
-			n, err := strconv.ParseInt(text, 10, 32)
+			n, err := strconv.ParseUint(text, 10, 16)
 			if err != nil {
-				return nil, err //nolint:wrapcheck // clients know these words
+				return nil, fmt.Errorf("cannot convert to []int32: %w", err)
 			}
 			out = append(out, int32(n))
 		}

@@ -32,7 +32,6 @@ func TestCheckLog(t *testing.T) {
 	}
 }
 
-
 func TestOptions(t *testing.T) {
 	for _, test := range []struct{ query, want string }{
 		{"", ""},
@@ -80,7 +79,7 @@ func TestCommands(t *testing.T) {
 }
 
 func TestPorts(t *testing.T) {
-	for text, want := range map[string]string{"": "[]", "ports=80&ports=81": "[80 81]", "ports=80,81": "[80 81]", "ports=x": `strconv.ParseInt: parsing "x": invalid syntax`} {
+	for text, want := range map[string]string{"": "[]", "ports=80&ports=81": "[80 81]", "ports=80,81": "[80 81]", "ports=x": `cannot convert to []int32: strconv.ParseUint: parsing "x": invalid syntax`} {
 		q, err := url.ParseQuery(text)
 		if err != nil {
 			t.Fatal(err)

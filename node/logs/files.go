@@ -46,7 +46,9 @@ func rotated(path string) (files, rubbish []string, err error) {
 		}
 	}
 	// Of two in a second the later one has a number.
-	slices.SortFunc(files, func(a, b string) int { return strings.Compare(strings.TrimSuffix(a, zipped), strings.TrimSuffix(b, zipped)) })
+	slices.SortFunc(files, func(a, b string) int {
+		return strings.Compare(strings.TrimSuffix(a, zipped), strings.TrimSuffix(b, zipped))
+	})
 	slices.Sort(rubbish)
 	return files, rubbish, nil
 }
