@@ -1,5 +1,7 @@
 package registry
 
+import "net/http"
+
 // Kind is what a request asks for.
 type Kind string
 
@@ -71,8 +73,8 @@ func (r *Registry) takeFault(a answer) Mode {
 
 // Counts are what was asked of a repository.
 type Counts struct {
-	Heads     int   // questions whether a manifest is there
-	Manifests int   // manifests that were fetched; one for each pull
+	Resolved  int   // questions what a tag is; one for each pull, also if the runtime then has everything
+	Manifests int   // manifests that were fetched
 	Blobs     int   // configs and layers that were fetched
 	Bytes     int64 // of manifests and blobs
 	Refused   int   // requests without the right to see it
@@ -108,8 +110,7 @@ func (r *Registry) begin(a answer, method string) (end func()) {
 	defer r.mu.Unlock()
 	c := r.of(a.repository)
 	switch {
-	case method == "HEAD":
-		c.Heads++
+	case method == http.MethodHead:
 		return func() {}
 	case a.kind == Manifests:
 		c.Manifests++
@@ -125,6 +126,14 @@ func (r *Registry) begin(a answer, method string) (end func()) {
 			delete(r.active, a.repository)
 		}
 	}
+}
+
+// resolve is the digest that a tag has, if there is one.
+func (r *Registry) resolve(repository, tag string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(repository).Resolved++
+	return r.tags[repository+":"+tag]
 }
 
 func (r *Registry) sent(repository string, n int) {

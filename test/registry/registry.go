@@ -67,8 +67,9 @@ type Registry struct {
 	archives []*oci.Archive
 	key      []byte // signs tokens
 
-	mu     sync.Mutex // guards what follows
-	tags   map[string]string
+	mu     sync.Mutex        // guards what follows
+	tags   map[string]string // to digests
+	made   map[string][]byte // blobs that are in no archive, by digest
 	faults []*fault
 	rate   int
 	counts map[string]*Counts
@@ -81,7 +82,7 @@ func Start(ctx context.Context, options Options) (*Registry, error) {
 	options = withDefaults(options)
 	r := &Registry{
 		options: options, rate: options.Rate, key: make([]byte, 32),
-		tags: map[string]string{}, counts: map[string]*Counts{}, active: map[string]int{},
+		tags: map[string]string{}, made: map[string][]byte{}, counts: map[string]*Counts{}, active: map[string]int{},
 	}
 	if _, err := rand.Read(r.key); err != nil {
 		return nil, err
@@ -205,6 +206,40 @@ func (r *Registry) Tag(from, to string) error {
 	repository, tag = split(to)
 	r.tags[repository+":"+tag] = digest
 	return nil
+}
+
+// Vary serves an image of an archive under another name too, with a layer of
+// noise on top that no runtime can have yet. So every test can have an image of
+// its own, as large as it likes, that really has to be pulled.
+func (r *Registry) Vary(from, to string, bytes int) error {
+	noise := make([]byte, bytes)
+	if _, err := rand.Read(noise); err != nil {
+		return err
+	}
+	tree := oci.Tree{}
+	tree.Put("noise", 0o644, append(noise, rand.Text()...))
+	layer, err := tree.Layer()
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.archives {
+		if _, ok := a.Digest(from); !ok {
+			continue
+		}
+		blobs, err := a.Extend(from, layer)
+		if err != nil {
+			return err
+		}
+		repository, tag := split(to)
+		for _, b := range blobs {
+			r.made[b.Digest] = b.Data
+			r.tags[repository+":"+tag] = b.Digest // of the last, which is the manifest
+		}
+		return nil
+	}
+	return fmt.Errorf("no archive of the registry has an image %s", from)
 }
 
 // SetRate changes how many bytes a second each answer is sent with; 0 is

@@ -178,7 +178,7 @@ func TestPull(t *testing.T) {
 						t.Errorf("%s: %v", where, err)
 					}
 				}
-				if c := r.Pulled(plain); c.Manifests != 1 || c.Blobs != 2 || c.Bytes == 0 {
+				if c := r.Pulled(plain); c.Resolved != 1 || c.Manifests != 1 || c.Blobs != 2 || c.Bytes == 0 {
 					t.Errorf("counts %+v; want one manifest and two blobs", c)
 				}
 				if err := p.pull(t.Context(), "other", "3"); err == nil || err.Error() != "manifest: status 404" {
@@ -318,8 +318,43 @@ func TestTagsMove(t *testing.T) {
 	if err := r.Tag("nobody/nothing:1", plain); err == nil {
 		t.Error("a tag of nothing was made")
 	}
-	if c := r.Pulled(plain); c.Heads != 2 || c.Manifests != 0 {
-		t.Errorf("counts %+v; want two heads", c)
+	if c := r.Pulled(plain); c.Resolved != 2 || c.Manifests != 0 {
+		t.Errorf("counts %+v; want that the tag was looked up twice", c)
+	}
+}
+
+func TestVary(t *testing.T) {
+	r := start(t, Options{})
+	p := newPuller(t, r)
+	seen := map[string]bool{}
+	for _, name := range []string{"proa.test/own:1", "proa.test/own:2"} {
+		if err := r.Vary(plain, name, 1000); err != nil {
+			t.Fatal(err)
+		}
+		_, tag := split(name)
+		data, err := p.fetch(t.Context(), "own/manifests/"+tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m struct {
+			Config struct{ Digest string }
+			Layers []struct{ Digest string }
+		}
+		if err := json.Unmarshal(data, &m); err != nil || len(m.Layers) != 2 {
+			t.Fatalf("%s, %v; want two layers", data, err)
+		}
+		seen[m.Layers[1].Digest] = true
+		for _, digest := range []string{m.Config.Digest, m.Layers[0].Digest, m.Layers[1].Digest} {
+			if _, err := p.fetch(t.Context(), "own/blobs/"+digest); err != nil {
+				t.Errorf("blob %s: %v", digest, err)
+			}
+		}
+	}
+	if len(seen) != 2 {
+		t.Error("two images have the same noise")
+	}
+	if err := r.Vary("proa.test/none:1", "proa.test/own:3", 1); err == nil {
+		t.Error("an image was made of nothing")
 	}
 }
 

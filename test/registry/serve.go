@@ -85,9 +85,7 @@ func fail(w http.ResponseWriter, status int, code, text string) {
 func (r *Registry) manifest(w http.ResponseWriter, req *http.Request, repository, reference string) {
 	digest := reference
 	if !strings.Contains(reference, ":") {
-		r.mu.Lock()
-		digest = r.tags[repository+":"+reference]
-		r.mu.Unlock()
+		digest = r.resolve(repository, reference)
 	}
 	blob, there := r.find(digest)
 	if !there || !r.has(repository) || blob.Size() > maxManifest {
@@ -120,10 +118,13 @@ func (r *Registry) blob(w http.ResponseWriter, req *http.Request, repository, di
 	r.send(w, req, answer{repository: repository, kind: Blobs, content: blob, size: blob.Size()})
 }
 
-// find looks for a blob in all archives.
+// find looks for a blob wherever there are some.
 func (r *Registry) find(digest string) (*io.SectionReader, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if data, ok := r.made[digest]; ok {
+		return io.NewSectionReader(bytes.NewReader(data), 0, int64(len(data))), true
+	}
 	for _, a := range r.archives {
 		if blob, ok := a.Blob(digest); ok {
 			return blob, true

@@ -165,6 +165,31 @@ func (a *Archive) layer(t Tree, digest string) error {
 	return t.Read(unzip, func(name string) string { return name })
 }
 
+// Extend makes another image of one of the archive, with a layer on top. The
+// blobs are those that the archive lacks, the manifest last.
+func (a *Archive) Extend(name string, top Layer) ([]Blob, error) {
+	m, err := a.manifest(name)
+	if err != nil {
+		return nil, err
+	}
+	var c config
+	if err := a.document(m.Config.Digest, &c); err != nil {
+		return nil, err
+	}
+	c.RootFS.DiffIDs = append(c.RootFS.DiffIDs, top.DiffID)
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	settings := newBlob(mediaConfig, data)
+	m.Config = describe(settings)
+	m.Layers = append(m.Layers, describe(top.Blob))
+	if data, err = json.Marshal(m); err != nil {
+		return nil, err
+	}
+	return []Blob{top.Blob, settings, newBlob(mediaManifest, data)}, nil
+}
+
 // Resolve follows links in a tree until it is at something else, and says what
 // is there. Links that lead in a circle, or nowhere, lead to nothing.
 func (t Tree) Resolve(name string) (string, bool) {
