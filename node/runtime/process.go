@@ -3,6 +3,7 @@ package runtime
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -75,22 +76,37 @@ func startIn(namespace string, cmd *exec.Cmd) error {
 	if namespace == "" {
 		return cmd.Start()
 	}
+	runtime.LockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open the network namespace: %w", err)
+	}
+	defer home.Close()
+	if err := enter(namespace); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	err = cmd.Start()
+	// A thread that does not get home stays locked to this goroutine, so that nothing else runs on it.
+	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+		return errors.Join(err, fmt.Errorf("leave the network namespace %s: %w", namespace, back))
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// enter moves this thread into a network namespace.
+func enter(namespace string) error {
 	target, err := os.Open(namespace)
 	if err != nil {
 		return fmt.Errorf("open the network namespace: %w", err)
 	}
 	defer target.Close()
-	result := make(chan error)
-	go func() {
-		// The thread is not given back: it ends with this goroutine, and with it the namespace it is in.
-		runtime.LockOSThread()
-		if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
-			result <- fmt.Errorf("enter the network namespace %s: %w", namespace, err)
-			return
-		}
-		result <- cmd.Start()
-	}()
-	return <-result
+	if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the network namespace %s: %w", namespace, err)
+	}
+	return nil
 }
 
 // hold takes a descriptor of a process.

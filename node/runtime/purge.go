@@ -69,7 +69,7 @@ func endContainers(ctx context.Context, l layout, top string, ids []string) erro
 	var groups []string
 	for _, root := range roots {
 		groups = append(groups, cgroupsOf(root, ids)...)
-		if own := filepath.Join(root, top); top != "" && own != root && isFolder(own) {
+		if own := filepath.Join(root, filepath.Join("/", top)); own != root && isFolder(own) {
 			groups = append(groups, own)
 		}
 	}

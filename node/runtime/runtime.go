@@ -34,8 +34,8 @@ type Config struct {
 	Handlers []Handler
 	// DefaultHandler is that of Pods without a RuntimeClass; runc if empty.
 	DefaultHandler string
-	// RegistryDirs have a folder a registry, with a hosts.toml that names mirrors and certificates. Earlier ones win.
-	RegistryDirs []string
+	// RegistryDir has a folder a registry, with a hosts.toml that names mirrors and certificates; certs.d in DataDir if empty.
+	RegistryDir string
 	// MaxDownloads bounds how many layers of an image are fetched at once; 3 if zero.
 	MaxDownloads int
 	// Snapshotter stores the file systems of containers: overlayfs or native. If empty, overlayfs where it works.
@@ -85,6 +85,9 @@ type Runtime struct {
 func Start(ctx context.Context, c Config, log *slog.Logger) (*Runtime, error) {
 	c = c.withDefaults()
 	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if err := c.checkHost(); err != nil {
 		return nil, err
 	}
 	r := &Runtime{config: c, layout: newLayout(c.DataDir), log: log}

@@ -1,0 +1,141 @@
+package runtime
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// ociArchive has an image a name, each of one layer with its own file.
+func ociArchive(t *testing.T, names ...string) []byte {
+	t.Helper()
+	var a archive
+	var list []descriptor
+	for _, name := range names {
+		layer, err := tarOf([]file{{"name", []byte(name), 0o644}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := a.add(typeLayer, layer)
+		c := a.addJSON(typeConfig, map[string]any{"os": "linux", "architecture": platform().arch, "rootfs": map[string]any{"type": "layers", "diff_ids": []string{l.Digest}}})
+		m := a.addJSON(typeManifest, map[string]any{"schemaVersion": 2, "mediaType": typeManifest, "config": c, "layers": []descriptor{l}})
+		if name != "" {
+			m.Annotations = map[string]string{annotationRef: name}
+		}
+		list = append(list, m)
+	}
+	top, err := json.Marshal(index{SchemaVersion: 2, MediaType: typeIndex, Manifests: list})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := tarOf(slices.Concat([]file{{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644}, {"index.json", top, 0o644}}, a.blobs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// dockerArchive is what "docker save" has written for ten years.
+func dockerArchive(t *testing.T, tags ...string) []byte {
+	t.Helper()
+	layer, err := tarOf([]file{{"docker", []byte(strings.Join(tags, " ")), 0o644}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a archive
+	digest := a.add("", layer).Digest
+	config, err := json.Marshal(map[string]any{"os": "linux", "architecture": platform().arch, "rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := json.Marshal([]map[string]any{{"Config": "c.json", "RepoTags": tags, "Layers": []string{"1/layer.tar"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := tarOf([]file{{"c.json", config, 0o644}, {"1/layer.tar", layer, 0o644}, {"manifest.json", manifest, 0o644}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func zipped(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// counter counts what is read of an archive.
+type counter struct {
+	*bytes.Reader
+	n int
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += n
+	return n, err
+}
+
+func TestImport(t *testing.T) {
+	r := start(t, room(t))
+	defer r.Detach()
+	// pipe hides that the archive could be sought in.
+	pipe := func(data []byte) io.Reader { return struct{ io.Reader }{bytes.NewReader(data)} }
+	broken := ociArchive(t, "proa.test/broken:1")
+	for _, c := range []struct {
+		name    string
+		archive io.Reader
+		want    []string
+		fails   string
+	}{
+		{"two images", pipe(ociArchive(t, "proa.test/a:1", "proa.test/b:1")), []string{"proa.test/a:1", "proa.test/b:1"}, ""},
+		{"compressed", bytes.NewReader(zipped(t, ociArchive(t, "proa.test/c:1"))), []string{"proa.test/c:1"}, ""},
+		{"short name", pipe(ociArchive(t, "short")), []string{unnamed + ":short"}, ""},
+		{"name without registry", pipe(ociArchive(t, "user/short:2")), []string{"docker.io/user/short:2"}, ""},
+		{"the same again", pipe(ociArchive(t, "user/short:2")), []string{"docker.io/user/short:2"}, ""},
+		{"docker", pipe(dockerArchive(t, "d:1", "e.io/d:2")), []string{"docker.io/library/d:1", "e.io/d:2"}, ""},
+		{"compressed docker", pipe(zipped(t, dockerArchive(t, "e.io/d:3"))), []string{"e.io/d:3"}, ""},
+		{"no name", pipe(ociArchive(t, "")), nil, "no image of the archive has a name"},
+		{"no archive", pipe([]byte("hello")), nil, "import the archive"},
+		{"nothing", pipe(nil), nil, "import the archive"},
+		{"cut off", pipe(broken[:len(broken)/2]), nil, "import the archive"},
+		{"unreadable", io.MultiReader(pipe(broken[:1000]), iotest.ErrReader(errors.New("the disk is broken"))), nil, "the disk is broken"},
+	} {
+		got, err := Import(t.Context(), r.Socket(), c.archive)
+		slices.Sort(got)
+		if !reflect.DeepEqual(got, c.want) || (c.fails == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%s: %q, %v; want %q %s", c.name, got, err, c.want, c.fails)
+		}
+	}
+	again := &counter{Reader: bytes.NewReader(ociArchive(t, "proa.test/a:1", "proa.test/b:1"))}
+	if got, err := Import(t.Context(), r.Socket(), again); err != nil || len(got) != 2 || again.n >= int(again.Size())/2 {
+		t.Errorf("an archive whose images are there: %q, %v, %d of %d bytes read", got, err, again.n, again.Size())
+	}
+	images, err := List(t.Context(), r.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, i := range images {
+		names = append(names, i.Name)
+	}
+	want := []string{"docker.io/library/d:1", "docker.io/user/short:2", "e.io/d:2", "e.io/d:3", unnamed + ":short", PauseImage, "proa.test/a:1", "proa.test/b:1", "proa.test/c:1"}
+	if !slices.Equal(names, want) {
+		t.Errorf("images %q, want %q", names, want)
+	}
+}

@@ -1,0 +1,161 @@
+package runtime
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// agentEnv makes the test binary an agent that runs a runtime and nothing else, for others to kill.
+const agentEnv = "PROA_TEST_RUNTIME"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(agentEnv); dir != "" {
+		os.Exit(agent(dir))
+	}
+	os.Exit(m.Run())
+}
+
+func TestAKilledAgentLeavesContainers(t *testing.T) {
+	c := room(t)
+	for range 2 { // the second agent takes over, and is killed too
+		pid := killAgent(t, c)
+		if args := arguments(pid); len(args) == 0 || filepath.Base(args[0]) != "containerd" {
+			t.Fatalf("containerd has ended with the agent: process %d is %q", pid, args)
+		}
+		r := start(t, c)
+		if r.Pid() != pid {
+			t.Errorf("containerd is process %d, was %d", r.Pid(), pid)
+		}
+		r.Detach()
+	}
+	r := start(t, c)
+	client := connect(t, r)
+	id := runPause(t, r, client, c)
+	// Agent and containerd at once.
+	pid := r.Pid()
+	r.Detach()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = syscall.Wait4(pid, nil, 0, nil)
+	r = start(t, c)
+	if !running(t, client, id) {
+		t.Error("the container has ended with agent and containerd")
+	}
+	// What Purge finds now has neither agent nor containerd, but shims, containers, mounts and cgroups.
+	pid = r.Pid()
+	r.Detach()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = syscall.Wait4(pid, nil, 0, nil)
+}
+
+// killAgent runs an agent until its runtime is up, kills it, and returns the process id of containerd.
+func killAgent(t *testing.T, c Config) (containerd int) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), agentEnv+"="+c.DataDir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Stderr = t.Output()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Errorf("the agent says %q, %v", line, err)
+	}
+	_, _ = fmt.Sscan(line, &containerd)
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil { // its whole process group
+		t.Error(err)
+	}
+	_ = cmd.Wait()
+	return containerd
+}
+
+func TestPurgeUnmounts(t *testing.T) {
+	c := room(t)
+	r := start(t, c)
+	defer r.Detach()
+	// Something of the host that is mounted in there must not be removed with the rest.
+	outside := t.TempDir()
+	precious := filepath.Join(outside, "precious")
+	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"x", "x/y"} {
+		dir := filepath.Join(r.layout.state, name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mount(outside, dir, "", syscall.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(outside, "y"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Purge(t.Context(), c, logger(t)); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("purge below a running runtime: %v", err)
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := Purge(t.Context(), c, logger(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Errorf("purge has removed what was only mounted: %v", err)
+	}
+	if err := Purge(t.Context(), c, logger(t)); err != nil {
+		t.Errorf("a second purge: %v", err)
+	}
+}
+
+func TestNetworkNamespace(t *testing.T) {
+	c := room(t)
+	made, done := make(chan string), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // the namespace ends with the thread
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+		}
+		made <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
+		<-done
+	}()
+	c.NetNS = <-made
+	defer close(done)
+	r := start(t, c)
+	defer r.Detach()
+	want, err := os.Readlink(c.NetNS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", r.Pid())); err != nil || got != want {
+		t.Errorf("containerd is in %s, %v; want %s", got, err, want)
+	}
+	if own, err := os.Readlink("/proc/thread-self/ns/net"); err != nil || own == want {
+		t.Errorf("the agent is in %s, %v", own, err)
+	}
+	c.NetNS = "/nowhere"
+	if err := startIn(c.NetNS, exec.CommandContext(t.Context(), "/bin/true")); err == nil {
+		t.Error("a namespace that is not there was entered")
+	}
+}

@@ -1,0 +1,281 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write what the tests get into their files")
+
+// golden compares text with a file.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; -update writes it\n%s", file, got)
+	}
+}
+
+func TestConfigurations(t *testing.T) {
+	full := facts{Resource: true, AppArmor: true, SELinux: true, Overlay: true}
+	small := Config{DataDir: "/var/lib/proa/runtime", BinDir: "/opt/proa/bin"}
+	for name, c := range map[string]struct {
+		config Config
+		facts  facts
+	}{
+		"plain.toml": {small, full},
+		"poor.toml":  {small, facts{}},
+		"rich.toml": {Config{
+			DataDir: "/srv/a folder/" + strings.Repeat("deep/", 20), BinDir: "/opt/\"quoted\"", CNIBinDirs: []string{"/opt/cni/bin"}, CNIConfDir: "/etc/cni/net.d",
+			SystemdCgroup: true, DefaultHandler: "crun", RegistryDir: "/a", MaxDownloads: 7, Snapshotter: "native", LogLevel: "debug",
+			Handlers: []Handler{{Name: "crun", Binary: "/usr/bin/crun", PodAnnotations: []string{"io.example.*"}}, {Name: "kata", Type: "io.containerd.kata.v2"}},
+		}, full},
+	} {
+		c.config = c.config.withDefaults()
+		if err := c.config.check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		text := render(c.config, newLayout(c.config.DataDir), c.facts)
+		golden(t, name, strings.ReplaceAll(text, platform().text(), "linux/PLATFORM"))
+	}
+}
+
+func TestWrongSettings(t *testing.T) {
+	good := Config{DataDir: "/d", BinDir: "/b"}
+	for want, change := range map[string]func(*Config){
+		`folder "relative"`:       func(c *Config) { c.DataDir = "relative" },
+		`folder "/a:b"`:           func(c *Config) { c.RegistryDir = "/a:b" },
+		`folder "/a\nb"`:          func(c *Config) { c.BinDir = "/a\nb" },
+		`folder ""`:               func(c *Config) { c.BinDir = "" },
+		`handler "A"`:             func(c *Config) { c.Handlers = []Handler{{Name: "A"}} },
+		`"x" is given twice`:      func(c *Config) { c.Handlers = []Handler{{Name: "x"}, {Name: "x"}} },
+		`default runtime handler`: func(c *Config) { c.DefaultHandler = "gvisor" },
+		`control characters in`:   func(c *Config) { c.Handlers = []Handler{{Name: "x", Binary: "/a\x00"}} },
+		`snapshotter "zfs"`:       func(c *Config) { c.Snapshotter = "zfs" },
+		`log level "loud"`:        func(c *Config) { c.LogLevel = "loud" },
+		`negative`:                func(c *Config) { c.MaxDownloads = -1 },
+	} {
+		c := good
+		change(&c)
+		if err := c.withDefaults().check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}
+
+func TestSocketsAreShort(t *testing.T) {
+	for depth := range 40 {
+		l := newLayout("/var/lib/proa/" + strings.Repeat("deep/", depth))
+		if len(l.socket+".ttrpc") > socketLimit || len(l.shims) > shimLimit {
+			t.Errorf("%s has the sockets %s and %s", l.dir, l.socket, l.shims)
+		}
+	}
+	if l := newLayout("/var/lib/proa/runtime"); l.run != l.dir {
+		t.Errorf("the sockets are in %s, though %s is short enough", l.run, l.dir)
+	}
+	if a, b := newLayout("/"+strings.Repeat("a", 80)), newLayout("/"+strings.Repeat("b", 80)); a.run == b.run {
+		t.Error("two runtimes share their sockets")
+	}
+}
+
+func TestStateOfAnEarlierBootGoes(t *testing.T) {
+	l := newLayout(t.TempDir())
+	if err := l.make(); err != nil {
+		t.Fatal(err)
+	}
+	old, kept := filepath.Join(l.state, "old"), filepath.Join(l.root, "kept")
+	write := func(file string) {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exists := func(file string) bool { _, err := os.Stat(file); return err == nil }
+	write(old)
+	write(kept)
+	if err := os.WriteFile(l.boot, []byte("another boot"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.forgetOldBoot(); err != nil || exists(old) || !exists(kept) {
+		t.Errorf("after a boot: %v, state there %t, images there %t", err, exists(old), exists(kept))
+	}
+	write(old)
+	if err := l.forgetOldBoot(); err != nil || !exists(old) {
+		t.Errorf("in the same boot: %v, state there %t", err, exists(old))
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	var b backoff
+	var got []time.Duration
+	for _, ran := range []time.Duration{0, 0, time.Second, 0, 0, 0, 0, 0, 0, 0, 0, goodRun, 0} {
+		got = append(got, b.next(ran)/time.Millisecond)
+	}
+	if want := []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000, 100, 200}; !reflect.DeepEqual(got, want) {
+		t.Errorf("waits %v, want %v", got, want)
+	}
+}
+
+func TestLogIsBounded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	writer, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	size := func(name string) int64 {
+		info, err := os.Stat(name)
+		if err != nil {
+			return -1
+		}
+		return info.Size()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		done := make(chan struct{})
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { defer close(done); boundLog(ctx, file, 100, logger(t)) }()
+		synctest.Wait()
+		for _, step := range []struct{ write, now, before int64 }{{50, 50, -1}, {70, 0, 100}, {10, 10, 100}, {1000, 0, 100}} {
+			if _, err := writer.Write(bytes.Repeat([]byte("x"), int(step.write))); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(logLook)
+			synctest.Wait()
+			if size(file) != step.now || size(file+".1") != step.before {
+				t.Errorf("after %d more bytes the log has %d and %d, want %d and %d", step.write, size(file), size(file+".1"), step.now, step.before)
+			}
+		}
+		stop()
+		<-done
+	})
+}
+
+func TestMounts(t *testing.T) {
+	text := `22 28 0:20 / /sys rw,nosuid shared:7 - sysfs sysfs rw
+31 22 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate
+40 28 0:40 / /var/lib/a\040b/state/x rw - overlay overlay rw,lowerdir=/l
+not a line
+41 28 0:41 / /var/lib/back\134slash rw - tmpfs none
+`
+	want := []mount{
+		{"/sys", "sysfs", "sysfs", []string{"rw"}},
+		{"/sys/fs/cgroup", "cgroup2", "cgroup2", []string{"rw", "nsdelegate"}},
+		{"/var/lib/a b/state/x", "overlay", "overlay", []string{"rw", "lowerdir=/l"}},
+		{"/var/lib/back\\slash", "tmpfs", "none", nil},
+	}
+	if got := parseMounts(text); !reflect.DeepEqual(got, want) {
+		t.Errorf("mounts %+v, want %+v", got, want)
+	}
+}
+
+func TestCapability(t *testing.T) {
+	status := []byte("Name:\tx\nCapEff:\t0000000001000000\nCapBnd:\t000001ffffffffff\n")
+	if !capability(status, 24) || capability(status, 21) || capability(nil, 24) || capability([]byte("CapEff:\tnonsense\n"), 24) {
+		t.Error("capabilities are read wrongly")
+	}
+}
+
+func TestFullName(t *testing.T) {
+	for short, want := range map[string]string{
+		"busybox":                    "docker.io/library/busybox:latest",
+		"busybox:1":                  "docker.io/library/busybox:1",
+		"user/app":                   "docker.io/user/app:latest",
+		"docker.io/busybox":          "docker.io/library/busybox:latest",
+		"index.docker.io/busybox:1":  "docker.io/library/busybox:1",
+		"localhost/x":                "localhost/x:latest",
+		"localhost:5000/x":           "localhost:5000/x:latest",
+		"registry.k8s.io/pause:3.10": "registry.k8s.io/pause:3.10",
+		"proa.dev/pause@sha256:ab":   "proa.dev/pause@sha256:ab",
+		"a/b/c@sha256:ab":            "docker.io/a/b/c@sha256:ab",
+	} {
+		if got := fullName(short); got != want {
+			t.Errorf("%s is %s, want %s", short, got, want)
+		}
+		if again := fullName(want); again != want {
+			t.Errorf("%s is %s", want, again)
+		}
+	}
+}
+
+func TestPauseArchive(t *testing.T) {
+	one, err := pauseArchive([]byte("program"), platform())
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := pauseArchive([]byte("program"), platform())
+	if err != nil || !bytes.Equal(one, two) {
+		t.Errorf("the same program gives another archive, %v", err)
+	}
+	other, err := pauseArchive([]byte("another"), platform())
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, err := contents(bytes.NewReader(one))
+	if err != nil || len(images) != 1 || images[0].Name != PauseImage {
+		t.Fatalf("the archive has %v, %v", images, err)
+	}
+	if others, err := contents(bytes.NewReader(other)); err != nil || others[0].Digest == images[0].Digest {
+		t.Errorf("another program gives the same image, %v", err)
+	}
+}
+
+func TestContentsOfArchives(t *testing.T) {
+	for name, c := range map[string]struct {
+		index string
+		want  []Image
+		fails bool
+	}{
+		"named":     {`{"manifests":[{"digest":"sha256:a","annotations":{"io.containerd.image.name":"x.io/a:1","org.opencontainers.image.ref.name":"1"}}]}`, []Image{{Name: "x.io/a:1", Digest: "sha256:a"}}, false},
+		"only tags": {`{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"v2"}}]}`, []Image{{Name: "localhost/loaded:v2", Digest: "sha256:a"}}, false},
+		"short":     {`{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"busybox:1"}}]}`, []Image{{Name: "docker.io/library/busybox:1", Digest: "sha256:a"}}, false},
+		"nameless":  {`{"manifests":[{"digest":"sha256:a"}]}`, nil, false},
+		"nonsense":  {`{`, nil, true},
+	} {
+		data, err := tarOf([]file{{"other", []byte("x"), 0o644}, {"./index.json", []byte(c.index), 0o644}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := contents(bytes.NewReader(data))
+		if !reflect.DeepEqual(got, c.want) || (err != nil) != c.fails {
+			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
+		}
+	}
+	if _, err := contents(iotest.ErrReader(io.ErrUnexpectedEOF)); err == nil {
+		t.Error("an archive that cannot be read has contents")
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add([]byte(message{}.text(1, "name").bytes(2, message{}.text(1, "k").text(2, "v")).bytes(3, message{}.text(2, "sha256:a")).number(9, 7)))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		_, _ = readImage(data)
+		_, _ = window(data)
+	})
+}
+
+func FuzzContents(f *testing.F) {
+	seed, err := pauseArchive([]byte("program"), platform())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = contents(bytes.NewReader(data)) })
+}
