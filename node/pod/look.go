@@ -122,7 +122,7 @@ func (e *eye) container(ctx context.Context, r *cri.Container) (fact.Container, 
 		c.Name = st.Metadata.Name
 	}
 	if s := st.StopSignal; s != 0 {
-		c.StopSignal = s.String()
+		c.StopSignal = strings.TrimPrefix(s.String(), "SIGNAL_")
 	}
 	if u := st.GetUser().GetLinux(); u != nil {
 		c.User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}

@@ -1,0 +1,312 @@
+package pod_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/node/cri"
+	"proa.dev/node/fact"
+	"proa.dev/node/pod"
+	"proa.dev/node/runtime"
+)
+
+// bench is a manager over a real runtime, whose other parts do as little as they can: Pods use the node's network, and run
+// the image of the sandbox.
+type bench struct {
+	*pod.Manager
+	mu     sync.Mutex
+	pods   map[types.UID]*corev1.Pod
+	events []string
+	failed map[string]bool // containers whose liveness probe has failed
+	rev    int
+}
+
+func start(t *testing.T) *bench {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("containers need root")
+	}
+	bin, err := filepath.Abs("../../bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "pause"} {
+		if _, err := exec.LookPath(filepath.Join(bin, name)); err != nil {
+			t.Skipf("%v; make build puts it there", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "pod-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	config := runtime.Config{DataDir: filepath.Join(dir, "c"), BinDir: bin, CgroupRoot: "/proa-test-" + filepath.Base(dir)}
+	r, err := runtime.Start(t.Context(), config, log)
+	t.Cleanup(func() {
+		if r != nil {
+			_ = r.Stop(context.WithoutCancel(t.Context()))
+		}
+		if err := runtime.Purge(context.WithoutCancel(t.Context()), config, log); err != nil {
+			t.Errorf("purge: %v", err)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := cri.Dial(r.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	b := &bench{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}}
+	b.Manager = pod.New(pod.Config{
+		Client: client, Runtime: "containerd", Images: b, Volumes: none{}, Maker: plain{dir}, Cgroups: group(config.CgroupRoot), Probes: b, Hooks: none{}, Told: b, Statuses: b,
+		Said: func(*cri.ContainerStatus) string { return "" }, HostIPs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
+		Dir: filepath.Join(dir, "pods"), Logs: filepath.Join(dir, "logs"), Log: log,
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { b.Run(ctx) })
+	t.Cleanup(func() { stop(); wg.Wait() })
+	return b
+}
+
+func (b *bench) Ensure(ctx context.Context, _ *corev1.Pod, c *corev1.Container) (*cri.Image, error) {
+	r, err := b.Client.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: c.Image}})
+	if err != nil || r.Image == nil {
+		return nil, &fact.Waiting{Reason: "ErrImagePull", Message: fmt.Sprint(err)}
+	}
+	return r.Image, nil
+}
+
+func (b *bench) Sync(*corev1.Pod, *fact.Pod) {}
+func (b *bench) Forget(types.UID)            {}
+func (b *bench) Of(_ types.UID, id string) pod.Health {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := pod.Health{Started: true, Ready: true}
+	if b.failed[id] {
+		h.Failed = &pod.Failure{Probe: "liveness", Grace: new(int64(0))}
+	}
+	return h
+}
+
+func (b *bench) Event(_ *corev1.Pod, container, _, reason, format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, container+" "+reason+": "+fmt.Sprintf(format, args...))
+}
+
+func (b *bench) Write(_ context.Context, p *corev1.Pod, st *corev1.PodStatus) (*corev1.Pod, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next := b.pods[p.UID].DeepCopy()
+	next.Status = *st
+	b.rev++
+	next.ResourceVersion = fmt.Sprint(b.rev)
+	b.pods[p.UID] = next
+	return next, nil
+}
+
+func (b *bench) Delete(_ context.Context, p *corev1.Pod) error {
+	b.mu.Lock()
+	delete(b.pods, p.UID)
+	b.mu.Unlock()
+	go b.Gone(p.UID)
+	return nil
+}
+
+// apply gives the node a Pod.
+func (b *bench) apply(p *corev1.Pod) {
+	b.mu.Lock()
+	b.rev++
+	p.ResourceVersion = fmt.Sprint(b.rev)
+	b.pods[p.UID] = p
+	b.mu.Unlock()
+	b.Update(p, nil)
+}
+
+// await waits until a Pod looks as it should, and fails with what it looks like instead.
+func (b *bench) await(t *testing.T, uid types.UID, what string, is func(*corev1.Pod) bool) *corev1.Pod {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		b.mu.Lock()
+		p := b.pods[uid]
+		b.mu.Unlock()
+		if is(p) {
+			return p
+		}
+		if time.Now().After(end) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			t.Fatalf("%s: never; the Pod is %+v, events %q", what, p, b.events)
+		}
+	}
+}
+
+type none struct{}
+
+func (none) Mount(context.Context, *corev1.Pod) error { return nil }
+func (none) Binds(context.Context, *corev1.Pod, *corev1.Container, func(string) (string, error)) ([]*cri.Mount, []*cri.Device, error) {
+	return nil, nil, nil
+}
+func (none) Unmount(context.Context, types.UID) error  { return nil }
+func (none) Left(context.Context) ([]types.UID, error) { return nil, nil }
+func (none) Run(context.Context, *corev1.Pod, *corev1.Container, string, []netip.Addr, *corev1.LifecycleHandler) error {
+	return nil
+}
+
+type group string
+
+func (g group) Ensure(p *corev1.Pod) (string, error) { return string(g) + "/pod" + string(p.UID), nil }
+func (group) Remove(types.UID) error                 { return nil }
+func (group) Left() ([]types.UID, error)             { return nil, nil }
+
+type plain struct{ dir string }
+
+func (m plain) labels(p *corev1.Pod) map[string]string {
+	return map[string]string{pod.LabelName: p.Name, pod.LabelNamespace: p.Namespace, pod.LabelUID: string(p.UID)}
+}
+
+func (m plain) Sandbox(_ context.Context, p *corev1.Pod, attempt uint32) (*cri.PodSandboxConfig, string, error) {
+	return &cri.PodSandboxConfig{
+		Metadata: &cri.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt}, Labels: m.labels(p),
+		LogDirectory: filepath.Join(m.dir, "logs", p.Namespace+"_"+p.Name+"_"+string(p.UID)),
+		Linux:        &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode}}},
+	}, "", nil
+}
+
+func (plain) Env(context.Context, *corev1.Pod, *corev1.Container, []netip.Addr) ([]*cri.KeyValue, error) {
+	return nil, nil
+}
+func (plain) Hash(c *corev1.Container) string { return c.Image }
+
+func (m plain) Container(_ context.Context, p *corev1.Pod, c *corev1.Container, r pod.Run) (*cri.ContainerConfig, error) {
+	labels := m.labels(p)
+	labels[pod.LabelContainer] = c.Name
+	return &cri.ContainerConfig{
+		Metadata: &cri.ContainerMetadata{Name: c.Name, Attempt: r.Attempt}, Image: &cri.ImageSpec{Image: r.Image.Id, UserSpecifiedImage: c.Image}, Command: c.Command, Labels: labels,
+		LogPath: fmt.Sprintf("%s/%d.log", c.Name, r.Attempt),
+		Linux:   &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode}}},
+	}, nil
+}
+
+func simple(name string, policy corev1.RestartPolicy) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name + "-uid")},
+		Spec: corev1.PodSpec{
+			HostNetwork: true, RestartPolicy: policy, TerminationGracePeriodSeconds: new(int64(5)),
+			Containers: []corev1.Container{{Name: "c", Image: runtime.PauseImage}},
+		},
+	}
+}
+
+func ready(p *corev1.Pod) bool {
+	return p != nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready && p.Status.Phase == corev1.PodRunning
+}
+
+// TestLife takes Pods of a real runtime through their lives.
+func TestLife(t *testing.T) {
+	b := start(t)
+	t.Run("start, crash, restart, delete", func(t *testing.T) {
+		p := simple("web", corev1.RestartPolicyAlways)
+		b.apply(p)
+		first := b.await(t, p.UID, "running", ready)
+		id := strings.TrimPrefix(first.Status.ContainerStatuses[0].ContainerID, "containerd://")
+		b.mu.Lock()
+		if got := strings.Join(b.events, "|"); got != "c Created: Container created|c Started: Container started" {
+			t.Errorf("events %s", got)
+		}
+		b.failed[id] = true
+		b.mu.Unlock()
+		b.Wake(p.UID)
+		second := b.await(t, p.UID, "restarted", func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+		if last := second.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ContainerID != "containerd://"+id {
+			t.Errorf("the run before: %+v", last)
+		}
+		// It fails again, and must wait.
+		b.mu.Lock()
+		b.failed[strings.TrimPrefix(second.Status.ContainerStatuses[0].ContainerID, "containerd://")] = true
+		b.mu.Unlock()
+		b.Wake(p.UID)
+		b.await(t, p.UID, "waits", func(p *corev1.Pod) bool {
+			w := p.Status.ContainerStatuses[0].State.Waiting
+			return w != nil && w.Reason == "CrashLoopBackOff" && strings.HasPrefix(w.Message, "back-off 10s restarting failed container=c pod=web_ns(")
+		})
+		b.remove(t, p.UID, 5)
+	})
+	t.Run("runs once", func(t *testing.T) {
+		p := simple("once", corev1.RestartPolicyNever)
+		b.apply(p)
+		up := b.await(t, p.UID, "running", ready)
+		id := strings.TrimPrefix(up.Status.ContainerStatuses[0].ContainerID, "containerd://")
+		if _, err := b.Client.StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: id, Timeout: 5}); err != nil {
+			t.Fatal(err)
+		}
+		end := b.await(t, p.UID, "ended", func(p *corev1.Pod) bool {
+			return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		})
+		if st := end.Status.ContainerStatuses[0]; st.State.Terminated == nil || st.RestartCount != 0 || end.Status.Phase != corev1.PodSucceeded {
+			t.Errorf("its end: %+v", st)
+		}
+		b.remove(t, p.UID, 0)
+	})
+	t.Run("a command that is not there", func(t *testing.T) {
+		p := simple("bad", corev1.RestartPolicyAlways)
+		p.Spec.Containers[0].Command = []string{"/nothing"}
+		b.apply(p)
+		b.await(t, p.UID, "waits", func(p *corev1.Pod) bool {
+			st := p.Status.ContainerStatuses
+			return len(st) == 1 && (st[0].State.Waiting != nil && st[0].State.Waiting.Reason == "RunContainerError" ||
+				st[0].LastTerminationState.Terminated != nil && st[0].LastTerminationState.Terminated.ExitCode != 0)
+		})
+		b.remove(t, p.UID, 0)
+	})
+	t.Run("deleted while it waits for its image", func(t *testing.T) {
+		p := simple("pull", corev1.RestartPolicyAlways)
+		p.Spec.Containers[0].Image = "nowhere/nothing:1"
+		b.apply(p)
+		b.await(t, p.UID, "waits", func(p *corev1.Pod) bool {
+			st := p.Status.ContainerStatuses
+			return len(st) == 1 && st[0].State.Waiting != nil && st[0].State.Waiting.Reason == "ErrImagePull"
+		})
+		b.remove(t, p.UID, 30)
+	})
+}
+
+// remove deletes a Pod and waits until nothing is left of it.
+func (b *bench) remove(t *testing.T, uid types.UID, grace int64) {
+	t.Helper()
+	b.mu.Lock()
+	p := b.pods[uid].DeepCopy()
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.Now()), &grace
+	b.mu.Unlock()
+	b.apply(p)
+	b.await(t, uid, "gone", func(p *corev1.Pod) bool { return p == nil })
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, here := b.Find(uid); !here {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("its worker never ended")
+		}
+	}
+	boxes, err := b.Client.ListPodSandbox(t.Context(), &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{pod.LabelUID: string(uid)}}})
+	if err != nil || len(boxes.Items) > 0 {
+		t.Errorf("sandboxes are left: %v %v", boxes, err)
+	}
+}
