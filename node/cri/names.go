@@ -67,6 +67,8 @@ type (
 	RemovePodSandboxRequest         = runtimev1.RemovePodSandboxRequest
 	ReopenContainerLogRequest       = runtimev1.ReopenContainerLogRequest
 	RunPodSandboxRequest            = runtimev1.RunPodSandboxRequest
+	RuntimeCondition                = runtimev1.RuntimeCondition
+	RuntimeStatus                   = runtimev1.RuntimeStatus
 	SELinuxOption                   = runtimev1.SELinuxOption
 	SecurityProfile                 = runtimev1.SecurityProfile
 	Signal                          = runtimev1.Signal
