@@ -9,6 +9,7 @@ package refs
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,11 @@ type Refs struct {
 type key struct {
 	on              schema.GroupResource
 	namespace, name string
+}
+
+// missing says that an object is not there, in the words that people know from the Events of their Pods: secret "x" not found.
+func (k key) missing() error {
+	return apierrors.NewNotFound(schema.GroupResource{Group: k.on.Group, Resource: strings.TrimSuffix(k.on.Resource, "s")}, k.name)
 }
 
 // New makes an empty one that reads through a client.
@@ -152,7 +158,7 @@ func get[T kind.Object](ctx context.Context, r *Refs, uid types.UID, k key) (T, 
 	}
 	found, ok := o.(T)
 	if !ok {
-		return none, apierrors.NewNotFound(k.on, k.name)
+		return none, k.missing()
 	}
 	return found, nil
 }
@@ -171,6 +177,9 @@ func (r *Refs) object(ctx context.Context, uid types.UID, e *entry, news bool) (
 			return now, nil
 		}
 		r.forget(e)
+		if apierrors.IsNotFound(err) {
+			return nil, e.missing()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -185,7 +194,7 @@ func (r *Refs) object(ctx context.Context, uid types.UID, e *entry, news bool) (
 		o, found = e.view.Get(e.namespace, e.name)
 	}
 	if !found {
-		return nil, apierrors.NewNotFound(e.on, e.name)
+		return nil, e.missing()
 	}
 	return o, nil
 }

@@ -94,7 +94,7 @@ func secret(value string) *corev1.Secret {
 func TestSecretIsFollowed(t *testing.T) {
 	inBubble(t, func(w *world) {
 		ctx := w.Context()
-		if _, err := w.refs.Secret(ctx, w.pod, "pull"); !apierrors.IsNotFound(err) || err.Error() != `secrets "pull" not found` {
+		if _, err := w.refs.Secret(ctx, w.pod, "pull"); !apierrors.IsNotFound(err) || err.Error() != `secret "pull" not found` {
 			w.Fatalf("got %v, want that it is not found", err)
 		}
 		made := w.create(gr.Secrets, secret("one")).(*corev1.Secret)
