@@ -1,0 +1,306 @@
+package issuer
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// provider is an OpenID Connect provider.
+type provider struct {
+	*httptest.Server
+	mu      sync.Mutex // guards what follows
+	keys    []jose.JSONWebKey
+	fetched int
+	says    string // what it calls itself; empty for its address
+}
+
+func newProvider(t *testing.T) *provider {
+	t.Helper()
+	p := &provider{}
+	mux := http.NewServeMux()
+	answer := func(w http.ResponseWriter, v any) {
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(v); err != nil {
+			t.Error(err)
+		}
+	}
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		says := p.says
+		if says == "" {
+			says = p.URL
+		}
+		answer(w, map[string]string{"issuer": says, "jwks_uri": p.URL + "/keys"})
+	})
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.fetched++
+		answer(w, jose.JSONWebKeySet{Keys: p.keys})
+	})
+	p.Server = httptest.NewTLSServer(mux)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// key makes a key and publishes its public half.
+func (p *provider) key(t *testing.T, id string) jose.JSONWebKey {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := jose.JSONWebKey{Key: private, KeyID: id, Algorithm: "ES256", Use: "sig"}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keys = append(p.keys, key.Public())
+	return key
+}
+
+// sign makes a token of claims; those that are missing are good ones.
+func (p *provider) sign(t *testing.T, key jose.JSONWebKey, claims string) string {
+	t.Helper()
+	all := map[string]any{"iss": p.URL, "aud": "me", "exp": time.Now().Add(time.Hour).Unix()}
+	var given map[string]any
+	if err := json.Unmarshal([]byte(claims), &given); err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(all, given)
+	payload, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := signer.Sign(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := signed.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// authority is the certificate of the provider, indented for a YAML file.
+func (p *provider) authority() string {
+	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}))
+	return "    certificateAuthority: |\n      " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ") + "\n"
+}
+
+// verifier trusts a provider; rules is the rest of its entry in the file.
+func (p *provider) verifier(t *testing.T, rules string) *Verifier {
+	t.Helper()
+	file := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: " + p.URL + "\n    audiences: [me]\n" + p.authority() + rules
+	c, err := Parse([]byte(file), nil)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, file)
+	}
+	v, err := New(c, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// show is what became of a token.
+func show(t *testing.T, v *Verifier, token string) string {
+	t.Helper()
+	who, _, ok, err := v.Verify(t.Context(), token, nil)
+	switch {
+	case err != nil:
+		return "error: " + err.Error()
+	case !ok:
+		return "nobody"
+	}
+	out := fmt.Sprintf("%s uid=%q groups=%v", who.GetName(), who.GetUID(), who.GetGroups())
+	for _, k := range slices.Sorted(maps.Keys(who.GetExtra())) {
+		out += fmt.Sprintf(" %s=%v", k, who.GetExtra()[k])
+	}
+	return out
+}
+
+func TestClaims(t *testing.T) {
+	p := newProvider(t)
+	key := p.key(t, "one")
+	const (
+		plain   = "  claimMappings: {username: {claim: sub, prefix: 'x:'}, groups: {claim: groups, prefix: 'g:'}, uid: {claim: id}}\n"
+		email   = "  claimMappings: {username: {claim: email, prefix: ''}}\n"
+		express = "  claimMappings:\n    username: {expression: 'claims.given + \"@\" + claims.where.name'}\n    groups: {expression: 'claims.roles.split(\",\")'}\n" +
+			"    uid: {expression: claims.id}\n    extra: [{key: example.com/team, valueExpression: 'claims.example__dot__com.team'}]\n" +
+			"  claimValidationRules: [{expression: 'claims.level > 2', message: the level is too low}]\n" +
+			"  userValidationRules: [{expression: '!user.username.startsWith(\"system:\")', message: not a system user}]\n"
+		required = "  claimMappings: {username: {claim: sub, prefix: ''}}\n  claimValidationRules: [{claim: hd, requiredValue: example.com}]\n"
+	)
+	for _, test := range []struct{ name, rules, claims, want string }{
+		{"plain", plain, `{"sub":"ann","groups":["a","b"],"id":"7","jti":"t"}`, `x:ann uid="7" groups=[g:a g:b] authentication.kubernetes.io/credential-id=[JTI=t]`},
+		{"one group", plain, `{"sub":"ann","groups":"a","id":"7"}`, `x:ann uid="7" groups=[g:a]`},
+		{"no groups", plain, `{"sub":"ann","id":"7"}`, `x:ann uid="7" groups=[]`},
+		{"no uid", plain, `{"sub":"ann"}`, `error: oidc: parse uid claim "id": claim not present`},
+		{"a name that is none", plain, `{"sub":5,"id":"7"}`, `error: oidc: parse username claims "sub": json: cannot unmarshal number into Go value of type string`},
+		{"groups that are none", plain, `{"sub":"a","id":"7","groups":{"a":1}}`, `error: oidc: parse groups claim "groups": json: cannot unmarshal object into Go value of type string`},
+		{"email", email, `{"email":"a@b","email_verified":true}`, `a@b uid="" groups=[]`},
+		{"email not verified", email, `{"email":"a@b","email_verified":false}`, `error: oidc: email not verified`},
+		{"expressions", express, `{"given":"ann","where":{"name":"here"},"roles":"a,b,","id":"7","example.com":{"team":["x",""]},"level":3}`, `ann@here uid="7" groups=[a b] example.com/team=[x]`},
+		{"a rule for claims", express, `{"given":"ann","where":{"name":"here"},"roles":"","id":"7","example.com":{"team":"x"},"level":2}`,
+			`error: oidc: error evaluating claim validation expression: validation expression 'claims.level > 2' failed: the level is too low`},
+		{"a rule for users", express, `{"given":"system:x","where":{"name":"here"},"roles":"","id":"7","example.com":{"team":"x"},"level":3}`,
+			`error: oidc: error evaluating user info validation rule: validation expression '!user.username.startsWith("system:")' failed: not a system user`},
+		{"an expression without its claim", express, `{}`, `error: oidc: error evaluating username claim expression: expression 'claims.given + "@" + claims.where.name' resulted in error: no such key: given`},
+		{"a required claim", required, `{"sub":"a","hd":"example.com"}`, `a uid="" groups=[]`},
+		{"without it", required, `{"sub":"a"}`, `error: oidc: required claim hd not present in ID token`},
+		{"with another", required, `{"sub":"a","hd":"other"}`, `error: oidc: required claim hd value does not match. Got = other, want = example.com`},
+		{"another issuer", plain, `{"iss":"https://other.example.com"}`, `nobody`},
+		{"another audience", plain, `{"aud":["you","them"]}`, `error: oidc: verify token: oidc: expected audience in ["me"] got ["you" "them"]`},
+		{"one audience of several", plain, `{"aud":["you","me"],"sub":"a","id":"7"}`, `x:a uid="7" groups=[]`},
+		{"over", plain, `{"exp":1000}`, `error: oidc: verify token: oidc: token is expired (Token Expiry: ` + time.Unix(1000, 0).String() + `)`},
+		{"without an end", plain, `{"exp":null,"sub":"a","id":"7"}`, `error: oidc: verify token: oidc: token is expired (Token Expiry: ` + time.Unix(0, 0).String() + `)`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := show(t, p.verifier(t, test.rules), p.sign(t, key, test.claims)); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestKeysAreFetchedWhenNeeded(t *testing.T) {
+	p := newProvider(t)
+	v := p.verifier(t, "  claimMappings: {username: {claim: sub, prefix: ''}}\n")
+	now := time.Now()
+	v.issuers[0].keys.now = func() time.Time { return now }
+	first := p.key(t, "one")
+	for range 3 {
+		if got := show(t, v, p.sign(t, first, `{"sub":"ann"}`)); !strings.HasPrefix(got, "ann ") {
+			t.Fatal(got)
+		}
+	}
+	if p.fetched != 1 {
+		t.Errorf("the keys were fetched %d times for one", p.fetched)
+	}
+	second := p.key(t, "two")
+	token := p.sign(t, second, `{"sub":"ann"}`)
+	const refused = "error: oidc: verify token: failed to verify signature: failed to verify id token signature"
+	if got := show(t, v, token); got != refused || p.fetched != 1 {
+		t.Errorf("a new key at once, fetched %d times: %s", p.fetched, got)
+	}
+	now = now.Add(refetch)
+	if got := show(t, v, token); !strings.HasPrefix(got, "ann ") || p.fetched != 2 {
+		t.Errorf("a new key, fetched %d times: %s", p.fetched, got)
+	}
+	// A key of somebody else, with the number of a known one.
+	forged := newProvider(t).key(t, "one")
+	now = now.Add(refetch)
+	if got := show(t, v, p.sign(t, forged, `{"sub":"ann"}`)); got != refused {
+		t.Errorf("forged: %s", got)
+	}
+	if got := show(t, v, strings.TrimSuffix(token, token[strings.LastIndex(token, "."):])+"."); !strings.HasPrefix(got, "error: oidc: verify token: ") {
+		t.Errorf("unsigned: %s", got)
+	}
+	for _, bad := range []string{"", "a.b", "a.b.c", "..", strings.Repeat(".", 5)} {
+		if got := show(t, v, bad); got != "nobody" {
+			t.Errorf("%q: %s", bad, got)
+		}
+	}
+}
+
+func TestIssuersThatAreNotWell(t *testing.T) {
+	p := newProvider(t)
+	rules := "  claimMappings: {username: {claim: sub, prefix: ''}}\n"
+	key := p.key(t, "one")
+	token := p.sign(t, key, `{"sub":"ann"}`)
+	p.says = "https://other.example.com"
+	v := p.verifier(t, rules)
+	if got := show(t, v, token); !strings.Contains(got, `issuer did not match the issuer returned by provider, expected "`+p.URL+`" got "https://other.example.com"`) {
+		t.Errorf("under another name: %s", got)
+	}
+	p.says = ""
+	v = p.verifier(t, rules)
+	p.Close()
+	if got := show(t, v, token); !strings.HasPrefix(got, "error: oidc: verify token: ") {
+		t.Errorf("away: %s", got)
+	}
+}
+
+func TestConfigMistakes(t *testing.T) {
+	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
+	for file, want := range map[string]string{
+		"":                 "empty config data",
+		"kind: Pod":        "Object 'apiVersion' is missing",
+		head + "jvt: []":   `unknown field "jvt"`,
+		head + "jwt: [{}]": "jwt[0].issuer.url: Required value",
+		head + "jwt: [{issuer: {url: 'http://a', audiences: [x]}, claimMappings: {username: {claim: sub, prefix: ''}}}]":                               `jwt[0].issuer.url: Invalid value: "http://a": URL scheme must be https`,
+		head + "jwt: [{issuer: {url: 'https://own', audiences: [x]}, claimMappings: {username: {claim: sub, prefix: ''}}}]":                            `jwt[0].issuer.url: Invalid value: "https://own": URL must not overlap with disallowed issuers`,
+		head + "jwt: [{issuer: {url: 'https://a', audiences: [x]}, claimMappings: {username: {expression: 'claims.'}}}]":                               "compilation failed",
+		head + "jwt: [{issuer: {url: 'https://a', audiences: [x], egressSelectorType: cluster}, claimMappings: {username: {claim: sub, prefix: ''}}}]": "proa has no egress selectors",
+	} {
+		if _, err := Parse([]byte(file), []string{"https://own"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.200s: got error %v, want %s", file, err, want)
+		}
+	}
+	for want, flags := range map[string]Flags{
+		"oidc-issuer-url and oidc-client-id must be specified together": {URL: "https://a"},
+		`oidc: unsupported signing alg: "HS256"`:                        {URL: "https://a", ClientID: "x", UsernameClaim: "sub", Algorithms: []string{"HS256"}},
+		`"a" is not CLAIM=VALUE`:                                        {URL: "https://a", ClientID: "x", UsernameClaim: "sub", Required: []string{"a"}},
+		"URL scheme must be https":                                      {URL: "http://a", ClientID: "x", UsernameClaim: "sub"},
+	} {
+		if _, err := FromFlags(flags, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: got error %v, want %s", flags, err, want)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	p := newProvider(t)
+	key := p.key(t, "one")
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
+	for want, f := range map[string]Flags{
+		p.URL + `#ann uid="" groups=[a]`: {UsernameClaim: "sub", GroupsClaim: "groups"},
+		`ann uid="" groups=[g:a]`:        {UsernameClaim: "sub", UsernamePrefix: "-", GroupsClaim: "groups", GroupsPrefix: "g:"},
+		`a@b uid="" groups=[]`:           {UsernameClaim: "email", Required: []string{"hd=x=y"}},
+	} {
+		f.URL, f.ClientID, f.CA, f.Algorithms = p.URL, "me", ca, []string{"ES256"}
+		c, err := FromFlags(f, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := New(c, slog.New(slog.DiscardHandler), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := show(t, v, p.sign(t, key, `{"sub":"ann","email":"a@b","groups":["a"],"hd":"x=y"}`)); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func FuzzToken(f *testing.F) {
+	f.Add("a.eyJpc3MiOiJodHRwczovL2EifQ.b")
+	f.Fuzz(func(t *testing.T, token string) {
+		s := &source{trusted: trusted{algorithms: algorithms()}, keys: &keys{tried: time.Now(), now: time.Now}}
+		s.Issuer.URL = "https://a"
+		v := &Verifier{issuers: []*source{s}, now: time.Now}
+		if who, _, ok, _ := v.Verify(t.Context(), token, nil); ok {
+			t.Errorf("%q is %v", token, who)
+		}
+	})
+}
