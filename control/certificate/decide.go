@@ -4,6 +4,9 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"iter"
+	"slices"
+	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -17,7 +20,7 @@ const (
 	keepPending  = 24 * time.Hour
 )
 
-// plan is the next step of a request: at most one of remove, invalid, sign and ask.
+// plan is the next step of a request: at most one of remove, invalid, sign, ask and node.
 type plan struct {
 	remove bool
 	// invalid says why the signer can never sign the request.
@@ -25,6 +28,8 @@ type plan struct {
 	sign    *x509.CertificateRequest
 	// ask holds the permissions with any of which the request is approved, in order.
 	ask []asked
+	// node is the Node whose addresses the names of a serving certificate must be.
+	node string
 	// again is when the request is to be cleared away.
 	again time.Duration
 }
@@ -51,6 +56,7 @@ func decide(r *certificatesv1.CertificateSigningRequest, now time.Time) plan {
 	case denied:
 	case !approved:
 		p.ask = asks(r, request)
+		p.node = serves(r, request)
 	case !failed(r) && ours(r.Spec.SignerName):
 		if err := fits(r.Spec.SignerName, request, r.Spec.Usages); err != nil {
 			p.invalid = err.Error()
@@ -70,6 +76,40 @@ func asks(r *certificatesv1.CertificateSigningRequest, request *x509.Certificate
 		out = append(out, asked{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."})
 	}
 	return append(out, asked{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."})
+}
+
+// serves is the node that asks for a certificate to serve with, for itself; empty for any other request.
+func serves(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) string {
+	if r.Spec.SignerName != certificatesv1.KubeletServingSignerName || fits(r.Spec.SignerName, request, r.Spec.Usages) != nil {
+		return ""
+	}
+	if r.Spec.Username != request.Subject.CommonName || !slices.Contains(r.Spec.Groups, "system:nodes") {
+		return ""
+	}
+	return strings.TrimPrefix(request.Subject.CommonName, "system:node:")
+}
+
+// owns says that a Node has every name of a request, and that no other has any of its addresses.
+func owns(node *corev1.Node, request *x509.CertificateRequest, others iter.Seq[*corev1.Node]) bool {
+	has := func(n *corev1.Node, address string) bool {
+		return slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == address })
+	}
+	for _, name := range request.DNSNames {
+		if !has(node, name) {
+			return false
+		}
+	}
+	for _, ip := range request.IPAddresses {
+		if !has(node, ip.String()) {
+			return false
+		}
+		for other := range others {
+			if other.Name != node.Name && has(other, ip.String()) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // patience is how long to wait before a permission is asked for again: the longer, the older the request.

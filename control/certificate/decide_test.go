@@ -26,7 +26,7 @@ import (
 // given is a case of testdata/decide.txt. Durations are ages, but that of issued, which is the rest of the certificate's life.
 type given struct {
 	Name, Signer, User, Age, Issued, CN string
-	O, DNS, Mail, IP, URI               []string
+	O, DNS, Mail, IP, URI, Groups       []string
 	Usages                              []certificatesv1.KeyUsage
 	Conditions                          map[certificatesv1.RequestConditionType]string
 	Garbage                             bool
@@ -68,6 +68,8 @@ func (p plan) String() string {
 		for _, a := range p.ask {
 			words = append(words, a.permission)
 		}
+	case p.node != "":
+		words = append(words, "vouch", p.node)
 	default:
 		words = append(words, "nothing")
 	}
@@ -79,7 +81,7 @@ func (g *given) request(t *testing.T, by issuer) *certificatesv1.CertificateSign
 	ago := func(s string) metav1.Time { return metav1.NewTime(by.now.Add(-span(t, s))) }
 	r := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: ago(g.Age)},
-		Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: g.Signer, Username: g.User, Usages: g.Usages},
+		Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: g.Signer, Username: g.User, Groups: g.Groups, Usages: g.Usages},
 	}
 	for _, c := range slices.Sorted(maps.Keys(g.Conditions)) {
 		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: c, Status: corev1.ConditionTrue, LastUpdateTime: ago(g.Conditions[c])})
@@ -156,4 +158,32 @@ func authority(t *testing.T, until time.Time) issuer {
 		t.Fatal(err)
 	}
 	return issuer{cert: cert, key: key}
+}
+
+func TestOwns(t *testing.T) {
+	node := func(name string, addresses ...string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, a := range addresses {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Address: a})
+		}
+		return n
+	}
+	all := []*corev1.Node{node("a", "a.example", "10.0.0.1", "10.0.0.9"), node("b", "10.0.0.2", "10.0.0.9")}
+	for _, x := range []struct {
+		dns, ip []string
+		want    bool
+	}{
+		{[]string{"a.example"}, []string{"10.0.0.1"}, true},
+		{[]string{"b.example"}, []string{"10.0.0.1"}, false},
+		{nil, []string{"10.0.0.1", "10.0.0.2"}, false},
+		{nil, []string{"10.0.0.9"}, false}, // two nodes say that it is theirs
+	} {
+		r := &x509.CertificateRequest{DNSNames: x.dns}
+		for _, ip := range x.ip {
+			r.IPAddresses = append(r.IPAddresses, net.ParseIP(ip))
+		}
+		if got := owns(all[0], r, slices.Values(all)); got != x.want {
+			t.Errorf("%v %v: %v", x.dns, x.ip, got)
+		}
+	}
 }
