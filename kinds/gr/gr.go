@@ -67,6 +67,9 @@ var (
 	PriorityLevelConfigurations = schema.GroupResource{Group: "flowcontrol.apiserver.k8s.io", Resource: "prioritylevelconfigurations"}
 	StorageVersionMigrations    = schema.GroupResource{Group: "storagemigration.k8s.io", Resource: "storageversionmigrations"}
 
+	SubjectAccessReviews = schema.GroupResource{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}
+	TokenReviews         = schema.GroupResource{Group: "authentication.k8s.io", Resource: "tokenreviews"}
+
 	ValidatingAdmissionPolicies = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicies"}
 )
 
