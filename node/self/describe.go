@@ -156,7 +156,9 @@ func set(st *corev1.NodeStatus, c corev1.NodeCondition, now time.Time) (turned, 
 }
 
 func isReady(o *corev1.Node) bool {
-	return slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue })
+	return slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // differs compares two statuses but for the times at which they were written.
