@@ -75,14 +75,13 @@ func images(t *toml, c Config, f facts) {
 	t.plugin("cri.v1.images")
 	t.set("snapshotter", snapshotter)
 	t.set("max_concurrent_downloads", c.MaxDownloads)
+	// The other way to pull takes only one folder of registries.
+	t.set("use_local_image_pull", true)
 	t.plugin("cri.v1.images", "pinned_images")
 	t.set("sandbox", PauseImage)
 	t.plugin("cri.v1.images", "registry")
-	t.set("config_path", c.RegistryDir)
+	t.set("config_path", strings.Join(c.RegistryDirs, ":"))
 
-	t.plugin("transfer.v1.local")
-	t.set("max_concurrent_downloads", c.MaxDownloads)
-	t.set("config_path", c.RegistryDir)
 	t.list("transfer.v1.local", "unpack_config")
 	t.set("platform", platform().text())
 	t.set("snapshotter", snapshotter)

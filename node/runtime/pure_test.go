@@ -46,7 +46,7 @@ func TestConfigurations(t *testing.T) {
 		"poor.toml":  {small, facts{}},
 		"rich.toml": {Config{
 			DataDir: "/srv/a folder/" + strings.Repeat("deep/", 20), BinDir: "/opt/\"quoted\"", CNIBinDirs: []string{"/opt/cni/bin"}, CNIConfDir: "/etc/cni/net.d",
-			SystemdCgroup: true, DefaultHandler: "crun", RegistryDir: "/a", MaxDownloads: 7, Snapshotter: "native", LogLevel: "debug",
+			SystemdCgroup: true, DefaultHandler: "crun", RegistryDirs: []string{"/a", "/b"}, MaxDownloads: 7, Snapshotter: "native", LogLevel: "debug",
 			Handlers: []Handler{{Name: "crun", Binary: "/usr/bin/crun", PodAnnotations: []string{"io.example.*"}}, {Name: "kata", Type: "io.containerd.kata.v2"}},
 		}, full},
 	} {
@@ -63,7 +63,7 @@ func TestWrongSettings(t *testing.T) {
 	good := Config{DataDir: "/d", BinDir: "/b"}
 	for want, change := range map[string]func(*Config){
 		`folder "relative"`:       func(c *Config) { c.DataDir = "relative" },
-		`folder "/a:b"`:           func(c *Config) { c.RegistryDir = "/a:b" },
+		`folder "/a:b"`:           func(c *Config) { c.RegistryDirs = []string{"/a:b"} },
 		`folder "/a\nb"`:          func(c *Config) { c.BinDir = "/a\nb" },
 		`folder ""`:               func(c *Config) { c.BinDir = "" },
 		`handler "A"`:             func(c *Config) { c.Handlers = []Handler{{Name: "A"}} },

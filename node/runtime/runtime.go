@@ -34,8 +34,9 @@ type Config struct {
 	Handlers []Handler
 	// DefaultHandler is that of Pods without a RuntimeClass; runc if empty.
 	DefaultHandler string
-	// RegistryDir has a folder a registry, with a hosts.toml that names mirrors and certificates; certs.d in DataDir if empty.
-	RegistryDir string
+	// RegistryDirs have a folder a registry, with a hosts.toml that names mirrors and certificates. Earlier ones win. If none
+	// is given, certs.d in DataDir, then that of containerd in /etc.
+	RegistryDirs []string
 	// MaxDownloads bounds how many layers of an image are fetched at once; 3 if zero.
 	MaxDownloads int
 	// Snapshotter stores the file systems of containers: overlayfs or native. If empty, overlayfs where it works.
@@ -100,6 +101,10 @@ func Start(ctx context.Context, c Config, log *slog.Logger) (*Runtime, error) {
 	}
 	r.lock = lock
 	if err := r.start(ctx); err != nil {
+		// A containerd that was there before is not ours to end because something is wrong now.
+		if p := r.detach(); p != nil && p.child != nil {
+			err = errors.Join(err, p.terminate(context.WithoutCancel(ctx)))
+		}
 		r.end()
 		return nil, err
 	}

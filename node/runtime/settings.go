@@ -30,8 +30,8 @@ func (c Config) withDefaults() Config {
 	if len(c.CNIBinDirs) == 0 {
 		c.CNIBinDirs = []string{c.BinDir, "/opt/cni/bin"}
 	}
-	if c.RegistryDir == "" {
-		c.RegistryDir = filepath.Join(c.DataDir, "certs.d")
+	if len(c.RegistryDirs) == 0 {
+		c.RegistryDirs = []string{filepath.Join(c.DataDir, "certs.d"), "/etc/containerd/certs.d"}
 	}
 	return c
 }
@@ -41,7 +41,7 @@ var handlerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
 // check refuses what containerd would not understand, or would understand in another way.
 func (c Config) check() error {
-	paths := slices.Concat([]string{c.DataDir, c.BinDir, c.CNIConfDir, c.RegistryDir}, c.CNIBinDirs)
+	paths := slices.Concat([]string{c.DataDir, c.BinDir, c.CNIConfDir}, c.CNIBinDirs, c.RegistryDirs)
 	for _, p := range paths {
 		if !filepath.IsAbs(p) || strings.ContainsFunc(p, func(r rune) bool { return r == unicode.ReplacementChar || r == ':' || !unicode.IsPrint(r) }) {
 			return fmt.Errorf("the runtime cannot use the folder %q; give an absolute path without colons and control characters", p)
