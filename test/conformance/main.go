@@ -31,7 +31,7 @@ import (
 
 type flags struct {
 	proa, kubeconfig, focus, skip, tier, docs string
-	gate, upstream, keep, withNodes           bool
+	gate, upstream, keep, withNodes, real     bool
 	procs, batch, simulate                    int
 	limit, gateLimit                          time.Duration
 }
@@ -48,13 +48,14 @@ func parse() flags {
 	flag.BoolVar(&f.upstream, "upstream", false, "run against upstream kube-apiserver instead, to check the harness; record nothing")
 	flag.BoolVar(&f.keep, "keep", false, "keep the folder with the logs and reports of the test programs")
 	flag.BoolVar(&f.withNodes, "nodes", false, "the cluster has nodes: let the suite wait for them")
+	flag.BoolVar(&f.real, "real", false, "run a real node, with containers, instead of simulated ones; it needs root")
 	flag.IntVar(&f.simulate, "simulate", 3, "give the cluster this many simulated nodes; what then passes shows the control plane only")
 	flag.IntVar(&f.procs, "procs", 4, "test programs at a time")
 	flag.IntVar(&f.batch, "batch", 10, "tests that one test program runs")
 	flag.DurationVar(&f.limit, "limit", 20*time.Minute, "time limit of one test program")
 	flag.DurationVar(&f.gateLimit, "gate-limit", 90*time.Second, "the gate leaves out tests that took longer than this when they passed")
 	flag.Parse()
-	if f.simulate > 0 && f.kubeconfig == "" && !f.upstream {
+	if (f.simulate > 0 || f.real) && f.kubeconfig == "" && !f.upstream {
 		f.withNodes = true
 	}
 	return f
@@ -117,6 +118,8 @@ func cluster(ctx context.Context, f flags) (string, func(), error) {
 		return f.kubeconfig, func() {}, nil
 	case f.upstream:
 		s, err = upstream.Start(ctx, upstream.Options{Controllers: []string{"*"}})
+	case f.real:
+		return realCluster(ctx, f)
 	default:
 		s, err = upstream.StartProa(ctx, f.proa, "--simulate", strconv.Itoa(f.simulate))
 	}

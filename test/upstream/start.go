@@ -24,6 +24,7 @@ import (
 type System struct {
 	Name       string
 	Kubeconfig string
+	Data       string        // the data folder of proa
 	Ready      time.Duration // from the first process's start to /readyz answering 200
 	Started    time.Time
 
@@ -230,7 +231,7 @@ func StartProa(ctx context.Context, bin string, args ...string) (*System, error)
 		return nil, err
 	}
 	data := filepath.Join(dir, "data")
-	s := &System{Name: "proa", dir: dir, Kubeconfig: filepath.Join(data, "admin.kubeconfig"), Started: time.Now()}
+	s := &System{Name: "proa", dir: dir, Data: data, Kubeconfig: filepath.Join(data, "admin.kubeconfig"), Started: time.Now()}
 	args = append([]string{"server", "--data-dir", data, "--listen", "127.0.0.1:" + strconv.Itoa(ports[0])}, args...)
 	if err = s.run(bin, args...); err == nil {
 		err = s.waitReady(ctx)
@@ -380,6 +381,19 @@ func (s *System) Stop() {
 	if s == nil {
 		return
 	}
+	s.Halt()
+	if s.keep {
+		return
+	}
+	if os.Getenv("PROA_KEEP") != "" {
+		fmt.Fprintf(os.Stderr, "%s: kept %s\n", s.Name, s.dir)
+		return
+	}
+	_ = os.RemoveAll(s.dir)
+}
+
+// Halt ends the processes and leaves the folder.
+func (s *System) Halt() {
 	for _, p := range slices.Backward(s.procs) {
 		if err := p.cmd.Process.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
 			continue
@@ -391,14 +405,6 @@ func (s *System) Stop() {
 			<-p.done
 		}
 	}
-	if s.keep {
-		return
-	}
-	if os.Getenv("PROA_KEEP") != "" {
-		fmt.Fprintf(os.Stderr, "%s: kept %s\n", s.Name, s.dir)
-		return
-	}
-	_ = os.RemoveAll(s.dir)
 }
 
 // Dead names the processes that ended on their own, with the end of their
