@@ -36,6 +36,7 @@ var layers = []layer{
 
 	{"client", "kinds hop errs kv", "hop 1 must work the same in another process, where there is no server to import"},
 	{"server/authn/issuer", "", "tokens of others are verified without knowing who asks"},
+	{"server/authz/order", "", "it reads a file, and makes nothing of it"},
 	{"server/authz/bootstrap", "kinds errs", "the first roles are data"},
 	{"server/*", ". kinds hop errs kv", "hops 2 to 6 never import each other: server/path.go alone shows their order"},
 	{"server", "server store watch client kinds hop errs kv", "the one place where hops 2 to 8 are composed"},

@@ -1,0 +1,108 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+func asked(verb, resource string) Attributes {
+	who := &user.DefaultInfo{Name: "ann", UID: "7", Groups: []string{"a"}, Extra: map[string][]string{"k": {"v"}}}
+	return Attributes{User: who, Verb: verb, Resource: resource, Version: "v1", Namespace: "ns", IsResource: true}
+}
+
+func TestWebhook(t *testing.T) {
+	for _, test := range []struct {
+		name, version, says string
+		change              func(*Webhook, *Attributes)
+		sent, want          string
+	}{
+		{"allowed", "v1", `{"kind":"SubjectAccessReview","status":{"allowed":true,"reason":"why not"}}`, nil,
+			`"spec":{"resourceAttributes":{"namespace":"ns","verb":"get","version":"v1","resource":"pods"},"user":"ann","groups":["a"],"extra":{"k":["v"]},"uid":"7"}`, "Allow why not"},
+		{"an older version", "v1beta1", `{"kind":"SubjectAccessReview","status":{"denied":true,"reason":"no"}}`, nil,
+			`"spec":{"resourceAttributes":{"namespace":"ns","verb":"get","version":"v1","resource":"pods"},"user":"ann","group":["a"],"extra":{"k":["v"]},"uid":"7"}`, "Deny no"},
+		{"not for a resource", "v1", `{"kind":"SubjectAccessReview","status":{}}`, func(_ *Webhook, a *Attributes) { a.IsResource, a.Path = false, "/x" },
+			`"spec":{"nonResourceAttributes":{"path":"/x","verb":"get"},"user":"ann","groups":["a"],"extra":{"k":["v"]},"uid":"7"}`, "NoOpinion "},
+		{"selectors", "v1", `{"kind":"SubjectAccessReview","status":{}}`, func(_ *Webhook, a *Attributes) { a.ParseSelectors("spec.nodeName=x,metadata.name!=y", "a in (c,b),!d") },
+			`"fieldSelector":{"requirements":[{"key":"metadata.name","operator":"NotIn","values":["y"]},{"key":"spec.nodeName","operator":"In","values":["x"]}]},` +
+				`"labelSelector":{"requirements":[{"key":"a","operator":"In","values":["b","c"]},{"key":"d","operator":"DoesNotExist"}]}`, "NoOpinion "},
+		{"both", "v1", `{"kind":"SubjectAccessReview","status":{"allowed":true,"denied":true}}`, nil, "", "Deny  error: webhook subject access review returned both allow and deny response"},
+		{"another kind", "v1", `{"kind":"Status"}`, nil, "", `NoOpinion  error: the authorization webhook answered with a "Status", not a SubjectAccessReview`},
+		{"away", "v1", "", nil, "", "NoOpinion  error: ask the authorization webhook: away"},
+		{"away, and that is a no", "v1", "", func(w *Webhook, _ *Attributes) { w.Failed = Deny }, "", "Deny  error: ask the authorization webhook: away"},
+		{"not its business", "v1", `{"kind":"SubjectAccessReview","status":{"allowed":true}}`, func(w *Webhook, _ *Attributes) {
+			w.Match = func(context.Context, *authorizationv1.SubjectAccessReview) (bool, error) { return false, nil }
+		}, "", "NoOpinion "},
+		{"nobody knows whether it is", "v1", "", func(w *Webhook, _ *Attributes) {
+			w.Failed = Deny
+			w.Match = func(context.Context, *authorizationv1.SubjectAccessReview) (bool, error) {
+				return false, errors.New("bad rule")
+			}
+		}, "", "Deny  error: bad rule"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := &Webhook{Version: test.version, Post: func(_ context.Context, body []byte) ([]byte, error) {
+				if !strings.Contains(string(body), test.sent) || !strings.Contains(string(body), `"apiVersion":"authorization.k8s.io/`+test.version+`"`) {
+					t.Errorf("asked %s\nwant %s in it", body, test.sent)
+				}
+				if test.says == "" {
+					return nil, errors.New("away")
+				}
+				return []byte(test.says), nil
+			}}
+			a := asked("get", "pods")
+			if test.change != nil {
+				test.change(w, &a)
+			}
+			decision, reason, err := w.Authorize(t.Context(), a)
+			got := fmt.Sprint(decision, " ", reason)
+			if err != nil {
+				got += " error: " + err.Error()
+			}
+			if got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestWebhookVerdictsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		count := 0
+		w := &Webhook{Version: "v1", KeepAllowed: time.Minute, KeepOthers: time.Second, Post: func(_ context.Context, body []byte) ([]byte, error) {
+			count++
+			return fmt.Appendf(nil, `{"kind":"SubjectAccessReview","status":{"allowed":%t}}`, strings.Contains(string(body), "pods")), nil
+		}}
+		ask := func(resource string, want int) {
+			t.Helper()
+			if _, _, err := w.Authorize(t.Context(), asked("get", resource)); err != nil || count != want {
+				t.Errorf("%s: asked %d times, want %d; %v", resource, count, want, err)
+			}
+		}
+		ask("pods", 1)
+		ask("pods", 1)
+		ask("secrets", 2)
+		ask("secrets", 2)
+		time.Sleep(time.Second)
+		ask("secrets", 3)
+		ask("pods", 3)
+		time.Sleep(time.Minute)
+		ask("pods", 4)
+		long := strings.Repeat("x", maxKept)
+		ask(long, 5)
+		ask(long, 6)
+		for n := range maxVerdicts + 10 {
+			ask(fmt.Sprint(n), 7+n)
+		}
+		if len(w.kept) > maxVerdicts {
+			t.Errorf("%d are kept", len(w.kept))
+		}
+	})
+}
