@@ -60,7 +60,7 @@ func OptionsOf(o *corev1.PodLogOptions, now time.Time) Options {
 }
 
 // Container finds the run of a container whose log is asked for, by what the status of its Pod says: the newest one, or the
-// one before. The id is without the name of the runtime.
+// one before. The id begins with the name of the runtime.
 func Container(p *corev1.Pod, name string, previous bool) (id string, err error) {
 	st := statusOf(p, name)
 	if st == nil {
@@ -88,7 +88,7 @@ func Container(p *corev1.Pod, name string, previous bool) (id string, err error)
 	default:
 		return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, p.Name)
 	}
-	return bare(id), nil
+	return id, nil
 }
 
 // waiting is the reason of a container that waits, in the words of people where these are the usual ones.
@@ -111,14 +111,4 @@ func statusOf(p *corev1.Pod, name string) *corev1.ContainerStatus {
 		}
 	}
 	return nil
-}
-
-// bare is an ID without the name of the runtime before it.
-func bare(id string) string {
-	for i := 0; i+2 < len(id); i++ {
-		if id[i:i+3] == "://" {
-			return id[i+3:]
-		}
-	}
-	return id
 }

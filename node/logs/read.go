@@ -48,7 +48,7 @@ func (r *Reader) Read(ctx context.Context, l Log, o Options, out io.Writer, flus
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
-	if e := p.done(); err == nil {
+	if e := p.send(); err == nil {
 		err = e
 	}
 	return err

@@ -301,13 +301,13 @@ func TestContainer(t *testing.T) {
 		want     string
 	}{
 		{"no status", &corev1.Pod{}, false, `container "c" in pod "" is not available`},
-		{"running", status(corev1.ContainerStatus{ContainerID: "containerd://a", State: running}), false, "a"},
-		{"running, the one before", status(corev1.ContainerStatus{ContainerID: "containerd://b", State: running, LastTerminationState: ended("containerd://a")}), true, "a"},
+		{"running", status(corev1.ContainerStatus{ContainerID: "containerd://a", State: running}), false, "containerd://a"},
+		{"running, the one before", status(corev1.ContainerStatus{ContainerID: "containerd://b", State: running, LastTerminationState: ended("containerd://a")}), true, "containerd://a"},
 		{"no one before", status(corev1.ContainerStatus{ContainerID: "containerd://b", State: running}), true, `previous terminated container "c" in pod "p" not found`},
-		{"ended", status(corev1.ContainerStatus{State: ended("containerd://a")}), false, "a"},
+		{"ended", status(corev1.ContainerStatus{State: ended("containerd://a")}), false, "containerd://a"},
 		{"ended without having begun", status(corev1.ContainerStatus{State: ended("")}), false, `container "c" in pod "p" is terminated`},
-		{"the next did not begin", status(corev1.ContainerStatus{State: ended(""), LastTerminationState: ended("containerd://a")}), false, "a"},
-		{"crashed", status(corev1.ContainerStatus{State: waits("CrashLoopBackOff"), LastTerminationState: ended("containerd://a")}), false, "a"},
+		{"the next did not begin", status(corev1.ContainerStatus{State: ended(""), LastTerminationState: ended("containerd://a")}), false, "containerd://a"},
+		{"crashed", status(corev1.ContainerStatus{State: waits("CrashLoopBackOff"), LastTerminationState: ended("containerd://a")}), false, "containerd://a"},
 		{"waits", status(corev1.ContainerStatus{State: waits("ContainerCreating")}), false, `container "c" in pod "p" is waiting to start: ContainerCreating`},
 		{"no image", status(corev1.ContainerStatus{State: waits("ErrImagePull")}), false, `container "c" in pod "p" is waiting to start: image can't be pulled`},
 		{"no image again", status(corev1.ContainerStatus{State: waits("ImagePullBackOff")}), false, `container "c" in pod "p" is waiting to start: trying and failing to pull image`},

@@ -1,0 +1,157 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"proa.dev/kinds/stream"
+)
+
+// The channels of the WebSocket protocol v5.
+const (
+	channelStdin = iota
+	channelStdout
+	channelStderr
+	channelError
+	channelResize
+	channels
+
+	protocolV5 = "v5.channel.k8s.io"
+	protocolV4 = "v4.channel.k8s.io" // of SPDY, which could always close one of its streams
+)
+
+// idle is how long a stream may be silent.
+const idle = 4 * time.Hour
+
+// translate leads the channels of a WebSocket to the SPDY streams of a runtime.
+func translate(w http.ResponseWriter, r *http.Request, to *url.URL, o stream.Command) {
+	reads := func(on bool) wsstream.ChannelType {
+		if on {
+			return wsstream.ReadChannel
+		}
+		return wsstream.IgnoreChannel
+	}
+	writes := func(on bool) wsstream.ChannelType {
+		if on {
+			return wsstream.WriteChannel
+		}
+		return wsstream.IgnoreChannel
+	}
+	ws := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{protocolV5: {Binary: true, Channels: []wsstream.ChannelType{
+		reads(o.Stdin), writes(o.Stdout), writes(o.Stderr), wsstream.WriteChannel, wsstream.ReadChannel,
+	}}})
+	ws.SetIdleTimeout(idle)
+	_, ch, err := ws.Open(w, r)
+	if err != nil {
+		return // the client has been told
+	}
+	defer func() { _ = ws.Close() }()
+	// An empty message tells the client that the streams are open.
+	first := channelError
+	switch {
+	case o.Stdout:
+		first = channelStdout
+	case o.Stderr:
+		first = channelStderr
+	}
+	if _, err := ch[first].Write(nil); err != nil {
+		return
+	}
+	status, err := run(r.Context(), to, o, [channels]io.ReadWriteCloser(ch))
+	if err != nil {
+		status, _ = json.Marshal(apierrors.NewInternalError(err).Status()) //nolint:errchkjson // made of strings
+	}
+	ws.SetWriteDeadline(10 * time.Second)
+	_, _ = ch[channelError].Write(status) // the last word, to whoever is still there
+}
+
+// run connects the channels with the streams of a runtime until the command has ended, and returns its status as the runtime
+// words it.
+func run(ctx context.Context, to *url.URL, o stream.Command, ch [channels]io.ReadWriteCloser) ([]byte, error) {
+	conn, err := dialSPDY(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	open := func(name string) (httpstream.Stream, error) {
+		return conn.CreateStream(http.Header{"Streamtype": {name}})
+	}
+	status, err := open("error")
+	if err != nil {
+		return nil, err
+	}
+	var outputs sync.WaitGroup
+	if o.Stdin {
+		in, err := open("stdin")
+		if err != nil {
+			return nil, err
+		}
+		go func() { // ends when the client closes the channel, or with either connection
+			_, _ = io.Copy(in, ch[channelStdin])
+			_ = in.Close()
+		}()
+		go func() { _, _ = io.Copy(io.Discard, in) }() // nothing comes, but the end of the stream must be seen
+	}
+	for name, to := range map[string]io.Writer{"stdout": out(o.Stdout, ch[channelStdout]), "stderr": out(o.Stderr, ch[channelStderr])} {
+		if to == nil {
+			continue
+		}
+		from, err := open(name)
+		if err != nil {
+			return nil, err
+		}
+		outputs.Go(func() {
+			if _, err := io.Copy(to, from); err != nil {
+				_ = from.Reset() // nobody listens any more
+			}
+		})
+	}
+	var size io.Writer = io.Discard
+	if o.TTY {
+		if size, err = open("resize"); err != nil {
+			return nil, err
+		}
+	}
+	go func() { // the client closes this channel only with the connection
+		_, _ = io.Copy(size, ch[channelResize])
+		_ = conn.Close()
+	}()
+	outputs.Wait()
+	return io.ReadAll(io.LimitReader(status, 1<<20))
+}
+
+func out(on bool, w io.Writer) io.Writer {
+	if on {
+		return w
+	}
+	return nil
+}
+
+// dialSPDY opens a connection to where a runtime serves the streams of one command.
+func dialSPDY(ctx context.Context, to *url.URL) (httpstream.Connection, error) {
+	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: &http.Transport{}, PingPeriod: 5 * time.Second})
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(httpstream.HeaderProtocolVersion, protocolV4)
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return rt.NewConnection(resp)
+}
