@@ -36,7 +36,7 @@ type Command struct {
 func commands() []Command {
 	return []Command{
 		upCommand(), downCommand(), statusCommand(), kubectlCommand(),
-		serverCommand(), certsCommand(), versionCommand(),
+		imagesCommand(), serverCommand(), certsCommand(), versionCommand(),
 	}
 }
 

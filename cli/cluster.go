@@ -142,3 +142,12 @@ func (a *access) get(ctx context.Context, path string) (code int, body []byte, e
 	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	return resp.StatusCode, body, err
 }
+
+// ok asks the server for a path, and takes every answer but yes for an error.
+func (a *access) ok(ctx context.Context, path string) ([]byte, error) {
+	code, body, err := a.get(ctx, path)
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("the server answers %d", code)
+	}
+	return body, err
+}

@@ -2,12 +2,12 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,15 +31,19 @@ Several clusters live side by side when each has its own folder, address and nam
 
   proa up --data-dir /tmp/other --listen 127.0.0.1:7443 --name other
 
-This starts the API server, its store, the controllers and the scheduler. There is no node agent yet: without nodes
-Pods wait. Simulated nodes take them through their phases without running a container:
+This starts the API server, its store, the controllers, the scheduler and a node: a container runtime of its own, in the
+data folder. The node needs root. Without root there are simulated nodes instead, on which Pods go through their
+phases without running a container; --simulate asks for them, and --no-node for none at all:
 
-  proa up --simulate 3`,
+  proa up --simulate 3
+
+"proa check" says whether this machine can run a node, and what to do if not.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			said := serverFlags(fs)
 			var u upper
 			fs.StringVar(&u.config, "config", "", "config `FILE` (YAML) with the same names as the flags of \"proa server\"")
 			fs.BoolVar(&u.noMerge, "no-merge", false, "leave your kubeconfig alone")
+			fs.BoolVar(&u.noNode, "no-node", false, "start the control plane alone")
 			fs.DurationVar(&u.timeout, "timeout", time.Minute, "give up when the cluster is not ready after this `DURATION`")
 			return func(ctx context.Context, env *Env, args []string) error {
 				if err := noArguments("up", args); err != nil {
@@ -57,6 +61,7 @@ type upper struct {
 	env     *Env
 	config  string
 	noMerge bool
+	noNode  bool
 	timeout time.Duration
 }
 
@@ -89,11 +94,31 @@ func (u *upper) up(ctx context.Context, said proa.Said) error {
 	if err != nil {
 		return err
 	}
-	if err := u.wait(ctx, c, child); err != nil {
+	if err := u.wait(ctx, c, child, begin, conf.Node.Name); err != nil {
 		return err
 	}
 	fmt.Fprintf(u.env.Out, "Ready after %.1f s (process %d)\n", time.Since(begin).Seconds(), child.Process.Pid)
 	return u.finish(c)
+}
+
+// nodes decides what Pods shall run on where nobody has said it: a node on this machine, or simulated ones for who is not
+// root.
+func (u *upper) nodes(said proa.Said) {
+	if u.noNode {
+		delete(said, "node")
+		delete(said, "simulate")
+		return
+	}
+	if said["node"] != nil || said["simulate"] != nil {
+		return
+	}
+	if os.Geteuid() == 0 {
+		said["node"] = []string{proa.DefaultNodeName()}
+		return
+	}
+	fmt.Fprint(u.env.Out, "A node needs root, so Pods will run on a simulated one: they go through their phases, and no container runs.\n"+
+		"For real ones: sudo proa up. For none: proa up --no-node.\n")
+	said["simulate"] = []string{"1"}
 }
 
 // settle finds out what the cluster should be like: what it was started with before, the config file, and the flags, each
@@ -122,6 +147,7 @@ func (u *upper) settle(flags proa.Said) (proa.Config, proa.Said, error) {
 	}
 	maps.Copy(said, flags)
 	said["data-dir"] = []string{first.DataDir}
+	u.nodes(said)
 	conf, err := proa.Load("", said)
 	return conf, said, err
 }
@@ -172,8 +198,8 @@ func (u *upper) launch(c cluster) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// wait returns when the server is ready, or says why it will not be.
-func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd) error {
+// wait returns when the cluster is ready, or says why it will not be.
+func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd, begin time.Time, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()
 	ended := make(chan struct{})
@@ -181,25 +207,69 @@ func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd) error {
 		defer close(ended) // the channel is what this goroutine is waited for by
 		_ = child.Wait()
 	}()
+	steps := []step{{"API server", func(ctx context.Context, a *access) error {
+		_, err := a.ok(ctx, "/readyz")
+		return err
+	}}}
+	if node != "" {
+		steps = append(steps, step{"node " + node, func(ctx context.Context, a *access) error { return nodeReady(ctx, a, node) }})
+	}
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	var missing error
+	for at := 0; at < len(steps); {
 		select {
 		case <-ended:
 			return fmt.Errorf("the server ended with %s. The last lines of %s:\n%s", child.ProcessState, c.log(), tail(c.log(), 10))
 		case <-ctx.Done():
-			return fmt.Errorf("the cluster is not ready after %s; it keeps trying. \"proa status%s\" shows what is missing, %s what it says", u.timeout, c.flags(), c.log())
+			return fmt.Errorf("the cluster is not ready after %s (%s: %w); it keeps trying. \"proa status%s\" shows what is missing, %s what it says", u.timeout, steps[at].name, missing, c.flags(), c.log())
 		case <-tick.C:
 		}
 		if pid, err := c.pid(); err != nil || pid != child.Process.Pid {
+			missing = errors.New("it has not begun")
 			continue // an admin.kubeconfig of an earlier run may still be there
 		}
-		if a, err := c.access(); err == nil {
-			if code, _, err := a.get(ctx, "/readyz"); err == nil && code == http.StatusOK {
-				return nil
-			}
+		a, err := c.access()
+		if err == nil {
+			err = steps[at].ready(ctx, a)
+		}
+		if missing = err; err == nil {
+			fmt.Fprintf(u.env.Out, "  %-20s ready after %.1f s\n", steps[at].name, time.Since(begin).Seconds())
+			at++
 		}
 	}
+	return nil
+}
+
+// step is a part that "up" waits for.
+type step struct {
+	name  string
+	ready func(context.Context, *access) error
+}
+
+// nodeReady says what a node still lacks.
+func nodeReady(ctx context.Context, a *access, name string) error {
+	body, err := a.ok(ctx, "/api/v1/nodes/"+name)
+	if err != nil {
+		return err
+	}
+	var node struct {
+		Status struct {
+			Conditions []struct{ Type, Status, Message string } `json:"conditions"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(body, &node); err != nil {
+		return err
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == "Ready" {
+			if c.Status == "True" {
+				return nil
+			}
+			return errors.New(c.Message)
+		}
+	}
+	return errors.New("it has not said how it is")
 }
 
 // finish merges the kubeconfig and says what to do next.

@@ -144,3 +144,6 @@ func errorIf(wrong bool, text string) error {
 	}
 	return nil
 }
+
+// Socket is the path of the socket that the runtime of a folder speaks the CRI at.
+func Socket(dataDir string) string { return newLayout(dataDir).socket }

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	proa "proa.dev/run"
+)
+
+func imagesCommand() Command {
+	return Command{
+		Name: "images", Args: "load FILE... | list", Short: "put images on the node without a registry",
+		Long: `
+"proa images load" brings image archives to the node of the cluster, as "docker save" or an OCI layout in a tar file
+make them, compressed or not. What is there already is not brought again. If the cluster is not running, the archives
+are kept for its next start. Pods find the images under the names they have in the archive.
+
+  docker save hello:1 | gzip > hello.tar.gz
+  proa images load hello.tar.gz
+
+"proa images list" shows the images that the node has.`,
+		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
+			which := dataDirFlag(fs)
+			output := fs.String("o", "", "`FORMAT` of the list: json, or a table")
+			return func(ctx context.Context, env *Env, args []string) error {
+				// Flags may stand behind the first word too: "images load --data-dir DIR FILE".
+				if len(args) > 1 {
+					if err := fs.Parse(args[1:]); err != nil {
+						return err
+					}
+					args = append(args[:1:1], fs.Args()...)
+				}
+				c, err := which()
+				if err != nil {
+					return err
+				}
+				switch {
+				case len(args) > 1 && args[0] == "load":
+					return loadImages(ctx, env, c, args[1:])
+				case len(args) == 1 && args[0] == "load":
+					return errors.New("images load needs the path of an archive")
+				case len(args) == 1 && args[0] == "list":
+					return listImages(ctx, env, c, *output)
+				}
+				return errors.New("say \"proa images load FILE...\" or \"proa images list\"")
+			}
+		},
+	}
+}
+
+func loadImages(ctx context.Context, env *Env, c cluster, files []string) error {
+	for _, file := range files {
+		begin := time.Now()
+		names, kept, err := proa.LoadImages(ctx, c.dir, file)
+		if err != nil {
+			return err
+		}
+		if kept != "" {
+			fmt.Fprintf(env.Out, "The node is not running; %s is kept as %s and loaded when it starts.\n", file, kept)
+			continue
+		}
+		for _, name := range names {
+			fmt.Fprintf(env.Out, "%s\n", name)
+		}
+		fmt.Fprintf(env.Out, "Loaded %s in %.1f s\n", file, time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+func listImages(ctx context.Context, env *Env, c cluster, output string) error {
+	images, err := proa.ListImages(ctx, c.dir)
+	if err != nil {
+		return err
+	}
+	switch output {
+	case "json":
+		e := json.NewEncoder(env.Out)
+		e.SetIndent("", "  ")
+		return e.Encode(images)
+	case "":
+	default:
+		return fmt.Errorf("-o %s: there are json and the table", output)
+	}
+	w := tabwriter.NewWriter(env.Out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tDIGEST")
+	for _, i := range images {
+		fmt.Fprintf(w, "%s\t%s\n", i.Name, i.Digest)
+	}
+	return w.Flush()
+}
