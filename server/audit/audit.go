@@ -2,7 +2,7 @@
 // of the cluster says.
 //
 // It owns the policy (which requests leave a trail, and how much of them), the trail of a request from stage to stage, and
-// the file the events go to, with its buffer and its old copies. It judges nobody: what is recorded was decided elsewhere.
+// the file the events go to, with its buffer and its old copies, or the webhook. It judges nobody: what is recorded was decided elsewhere.
 // The events are those of audit.k8s.io/v1, one JSON document a line, so that the usual tools read them.
 package audit
 
@@ -19,10 +19,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Config says what is recorded and where. Path is enough.
+// Config says what is recorded and where. A Path or a Hook is enough.
 type Config struct {
-	// Path is the file of the events; "-" is Stdout.
+	// Path is the file of the events; "-" is Stdout, and empty is no file.
 	Path string
+	// Hook sends the events to somebody else; nil for nobody.
+	Hook *Hook
 	// Policy is the YAML or JSON of an audit.k8s.io/v1 Policy; nil records the metadata of everything but health checks.
 	Policy []byte
 	Log    *slog.Logger
@@ -62,7 +64,8 @@ func (c Config) withDefaults() Config {
 // Log is an open audit log. It is safe for concurrent use.
 type Log struct {
 	policy *policy
-	spool  *spool
+	spool  *spool  // nil for no file
+	sender *sender // nil for no hook
 	log    *slog.Logger
 
 	events prometheus.Counter
@@ -93,10 +96,17 @@ func Open(c Config) (*Log, error) {
 			Name: "apiserver_audit_level_total", Help: "Counter of policy levels for audit events (1 per request).",
 		}, []string{"level"}),
 	}
+	if c.Hook != nil {
+		l.sender = newSender(*c.Hook, func(n int, first bool, err error) { l.lostBy("webhook", n, first, err) })
+	}
+	if c.Path == "" {
+		return l, nil
+	}
 	out := io.WriteCloser(keptOpen{c.Stdout})
 	if c.Path != "-" {
 		f, err := openFile(c.Path, c.MaxSize, c.Keep, c.Log)
 		if err != nil {
+			_ = l.Close()
 			return nil, fmt.Errorf("open the audit log: %w", err)
 		}
 		out = f
@@ -106,10 +116,23 @@ func Open(c Config) (*Log, error) {
 }
 
 // lost counts events that will not be read by anybody. Only the first of a row is worth a line in the server's log.
-func (l *Log) lost(n int, first bool, err error) {
-	l.errors.WithLabelValues("log").Add(float64(n))
+func (l *Log) lost(n int, first bool, err error) { l.lostBy("log", n, first, err) }
+
+func (l *Log) lostBy(plugin string, n int, first bool, err error) {
+	l.errors.WithLabelValues(plugin).Add(float64(n))
 	if first {
-		l.log.Error("audit events are being lost", "err", err)
+		l.log.Error("audit events are being lost", "by", plugin, "err", err)
+	}
+}
+
+// put hands an event to the file and to the hook.
+func (l *Log) put(line []byte) {
+	l.events.Inc()
+	if l.sender != nil {
+		l.sender.put(line)
+	}
+	if l.spool != nil {
+		l.spool.put(line)
 	}
 }
 
@@ -118,8 +141,16 @@ func (l *Log) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{l.events, l.errors, l.levels}
 }
 
-// Close writes what waits and closes the file. Requests that end later leave no trail.
-func (l *Log) Close() error { return l.spool.close() }
+// Close writes and sends what waits and closes the file. Requests that end later leave no trail.
+func (l *Log) Close() error {
+	if l.sender != nil {
+		l.sender.close()
+	}
+	if l.spool == nil {
+		return nil
+	}
+	return l.spool.close()
+}
 
 // Request is what is known of a request when it arrives.
 type Request struct {

@@ -268,8 +268,7 @@ func (t *Trail) emit(stage auditv1.Stage) {
 		t.log.lost(1, true, err)
 		return
 	}
-	t.log.events.Inc()
-	t.log.spool.put(append(line, '\n'))
+	t.log.put(append(line, '\n'))
 }
 
 func size(u *runtime.Unknown) int {

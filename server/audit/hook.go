@@ -1,0 +1,188 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"time"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// Hook sends events to somebody else, many at a time.
+type Hook struct {
+	// Post sends a list of events.
+	Post func(body []byte) error
+	// Blocking sends each event by itself, and lets its request wait for that.
+	Blocking bool
+	// Buffer is how many events may wait, and Most how many are sent together, when the first of them has waited for Wait at
+	// the latest. 0 means 10,000, 400 and 30 seconds.
+	Buffer, Most int
+	Wait         time.Duration
+	// Retry is how long to wait after the first failure; four more tries follow, each after half as long again. 0 means ten
+	// seconds.
+	Retry time.Duration
+}
+
+const (
+	hookTries = 5
+	// hookPause keeps a stream of events from becoming a stream of requests.
+	hookPause = 100 * time.Millisecond
+)
+
+func (h Hook) withDefaults() Hook {
+	if h.Buffer == 0 {
+		h.Buffer = 10000
+	}
+	if h.Most == 0 {
+		h.Most = 400
+	}
+	if h.Wait == 0 {
+		h.Wait = 30 * time.Second
+	}
+	if h.Retry == 0 {
+		h.Retry = 10 * time.Second
+	}
+	return h
+}
+
+var errHookFull = errors.New("the buffer is full: the webhook takes the events more slowly than they come")
+
+// sender sends the events of a Hook behind the requests' backs.
+type sender struct {
+	Hook
+	lost func(n int, first bool, err error)
+
+	lines chan []byte
+	stop  chan struct{} // closed when no more events come
+	once  sync.Once
+	done  chan struct{}
+}
+
+func newSender(h Hook, lost func(int, bool, error)) *sender {
+	s := &sender{Hook: h.withDefaults(), lost: lost, stop: make(chan struct{}), done: make(chan struct{})}
+	s.lines = make(chan []byte, s.Buffer)
+	if s.Blocking {
+		close(s.done)
+		return s
+	}
+	go s.run() // ends in close, which waits for it
+	return s
+}
+
+// put takes an event. It never waits, unless the hook is a blocking one.
+func (s *sender) put(line []byte) {
+	if s.Blocking {
+		s.send([][]byte{line})
+		return
+	}
+	select {
+	case <-s.stop:
+		s.lost(1, false, errClosed)
+		return
+	default:
+	}
+	select {
+	case s.lines <- line:
+	default:
+		s.lost(1, true, errHookFull)
+	}
+}
+
+func (s *sender) run() {
+	defer close(s.done)
+	for {
+		batch, more := s.collect()
+		if len(batch) > 0 {
+			s.send(batch)
+		}
+		if !more {
+			return
+		}
+		s.sleep(hookPause)
+	}
+}
+
+// collect waits for events that are to be sent together, and says whether more may come.
+func (s *sender) collect() (batch [][]byte, more bool) {
+	select {
+	case line := <-s.lines:
+		batch = append(batch, line)
+	case <-s.stop:
+		return s.rest(nil), false
+	}
+	timer := time.NewTimer(s.Wait)
+	defer timer.Stop()
+	for len(batch) < s.Most {
+		select {
+		case line := <-s.lines:
+			batch = append(batch, line)
+		case <-timer.C:
+			return batch, true
+		case <-s.stop:
+			return s.rest(batch), false
+		}
+	}
+	return batch, true
+}
+
+// rest adds what waits when no more comes.
+func (s *sender) rest(batch [][]byte) [][]byte {
+	for {
+		select {
+		case line := <-s.lines:
+			batch = append(batch, line)
+		default:
+			return batch
+		}
+	}
+}
+
+// send sends events, again and again for a while if that fails.
+func (s *sender) send(batch [][]byte) {
+	body := list(batch)
+	pause := s.Retry
+	for try := 1; ; try++ {
+		err := s.Post(body)
+		if err == nil {
+			return
+		}
+		if try == hookTries || !s.sleep(pause) {
+			s.lost(len(batch), true, err)
+			return
+		}
+		pause += pause / 2
+	}
+}
+
+// sleep waits, and says whether that was allowed to last.
+func (s *sender) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.stop:
+		return false
+	}
+}
+
+// close sends what waits, without trying again.
+func (s *sender) close() {
+	s.once.Do(func() { close(s.stop) })
+	<-s.done
+}
+
+// list is an EventList of encoded events.
+func list(events [][]byte) []byte {
+	var b bytes.Buffer
+	b.WriteString(`{"kind":"EventList","apiVersion":"` + auditv1.SchemeGroupVersion.String() + `","metadata":{},"items":[`)
+	for i, e := range events {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(bytes.TrimSpace(e))
+	}
+	b.WriteString("]}")
+	return b.Bytes()
+}

@@ -1,0 +1,98 @@
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// receiver notes what it gets, and fails as often as it is told.
+type receiver struct {
+	start time.Time
+	fail  int
+	got   []string // "SECONDS: ID ID …"
+}
+
+func (r *receiver) post(body []byte) error {
+	var l auditv1.EventList
+	if err := json.Unmarshal(body, &l); err != nil {
+		return err
+	}
+	var ids []string
+	for _, e := range l.Items {
+		ids = append(ids, string(e.AuditID))
+	}
+	at := fmt.Sprintf("%.1f: %s", time.Since(r.start).Seconds(), strings.Join(ids, " "))
+	if r.fail > 0 {
+		r.fail--
+		r.got = append(r.got, at+" failed")
+		return errors.New("away")
+	}
+	r.got = append(r.got, at)
+	return nil
+}
+
+// TestHook puts events, "wait" lets time pass, and "close" ends it. What is lost is counted.
+func TestHook(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		hook   Hook
+		fail   int
+		script string
+		want   string
+		lost   int
+	}{
+		{"together after a while", Hook{}, 0, "a b c 40s", "30.0: a b c", 0},
+		{"as soon as there are many", Hook{Most: 2}, 0, "a b c d 1s", "0.0: a b|0.1: c d", 0},
+		{"the rest at the end", Hook{}, 0, "a b close", "0.0: a b", 0},
+		{"again after a failure", Hook{Wait: time.Second}, 2, "a 60s", "1.0: a failed|11.0: a failed|26.0: a", 0},
+		{"not for ever", Hook{Wait: time.Second}, 9, "a 200s", "1.0: a failed|11.0: a failed|26.0: a failed|48.5: a failed|82.2: a failed", 1},
+		{"not at the end", Hook{}, 9, "a close", "0.0: a failed", 1},
+		{"too many", Hook{Buffer: 2, Most: 1}, 1, "a 1ms b c d 30s", "0.0: a failed|10.0: a|10.1: b|10.2: c", 1},
+		{"one by one", Hook{Blocking: true}, 1, "a b close", "0.0: a failed|10.0: a|10.0: b", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, lost := &receiver{start: time.Now(), fail: test.fail}, 0
+				test.hook.Post = r.post
+				s := newSender(test.hook, func(n int, _ bool, _ error) { lost += n })
+				defer s.close()
+				for word := range strings.FieldsSeq(test.script) {
+					if d, err := time.ParseDuration(word); err == nil {
+						time.Sleep(d)
+						synctest.Wait()
+					} else if word == "close" {
+						s.close()
+					} else {
+						s.put(fmt.Appendf(nil, "{\"auditID\":%q}\n", word))
+					}
+				}
+				if got := strings.Join(r.got, "|"); got != test.want || lost != test.lost {
+					t.Errorf("got  %s, lost %d\nwant %s, lost %d", got, lost, test.want, test.lost)
+				}
+			})
+		})
+	}
+}
+
+// TestHookWithoutFile is a log that goes to a webhook only.
+func TestHookWithoutFile(t *testing.T) {
+	r := &receiver{start: time.Now()}
+	l, err := Open(Config{Hook: &Hook{Post: r.post}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Begin(Request{ID: "x", Verb: "get", Path: "/version", Start: time.Now()}).Done(200)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.got) != 1 || !strings.HasSuffix(r.got[0], ": x x") { // received, and complete
+		t.Errorf("got %v", r.got)
+	}
+}
