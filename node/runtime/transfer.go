@@ -24,6 +24,9 @@ const (
 func transfer(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) ([]string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if err := makeNamespace(ctx, conn); err != nil {
+		return nil, err
+	}
 	source, sourceName, err := openStream(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -52,6 +55,16 @@ func transfer(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) ([]
 		return nil, sent
 	}
 	return names, err
+}
+
+// makeNamespace makes sure that the namespace exists. In a new containerd it does not, and the garbage collector then takes
+// streams for rubbish.
+func makeNamespace(ctx context.Context, conn *grpc.ClientConn) error {
+	_, err := call(ctx, conn, "/containerd.services.namespaces.v1.Namespaces/Create", message{}.bytes(1, message{}.text(1, namespace)))
+	if errors.Is(err, errThere) {
+		return nil
+	}
+	return err
 }
 
 // destination says how images are stored: under the names that the archive has, for this platform, and unpacked.

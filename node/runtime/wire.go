@@ -125,7 +125,10 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, request mes
 	return answer, plain(err)
 }
 
-var errNotThere = errors.New("not found")
+var (
+	errNotThere = errors.New("not found")
+	errThere    = errors.New("already exists")
+)
 
 // plain is an error in the words of containerd, without those of the protocol.
 func plain(err error) error {
@@ -137,6 +140,8 @@ func plain(err error) error {
 		return err
 	case s.Code() == codes.NotFound:
 		return fmt.Errorf("%w: %s", errNotThere, s.Message())
+	case s.Code() == codes.AlreadyExists:
+		return fmt.Errorf("%w: %s", errThere, s.Message())
 	case s.Code() == codes.Canceled:
 		return context.Canceled
 	case s.Code() == codes.DeadlineExceeded:
