@@ -127,8 +127,12 @@ func (k *kitchen) archive(ctx context.Context, s set) (string, error) {
 		return "", err
 	}
 	out := filepath.Join(k.cache, "images", key[:16], s.name+".tar")
-	if _, err := os.Stat(out); err == nil {
-		return out, nil
+	now := time.Now()
+	if err := os.Chtimes(out, now, now); err == nil {
+		return out, nil // and marked as used
+	}
+	if err := k.prune(s, now); err != nil {
+		return "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return "", err
@@ -149,6 +153,25 @@ func (k *kitchen) archive(ctx context.Context, s set) (string, error) {
 	}
 	fmt.Fprintf(os.Stderr, "built %s in %s\n", filepath.Base(out), time.Since(start).Round(time.Millisecond))
 	return out, nil
+}
+
+// prune removes the archives of a set that nobody used for a week, so that the
+// cache does not grow with every change.
+func (k *kitchen) prune(s set, now time.Time) error {
+	old, err := filepath.Glob(filepath.Join(k.cache, "images", "*", s.name+".tar"))
+	if err != nil {
+		return err
+	}
+	for _, name := range old {
+		info, err := os.Stat(name)
+		if err != nil || now.Sub(info.ModTime()) < 7*24*time.Hour {
+			continue // somebody else pruned it, or uses it
+		}
+		if err := os.RemoveAll(filepath.Dir(name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // gather collects the programs and files of a set, and builds what is not yet built.

@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // maxDocument bounds the manifests and configs that are read into memory.
@@ -23,6 +24,9 @@ type Archive struct {
 	file   *os.File
 	blobs  map[string]span // by digest
 	images map[string]descriptor
+
+	mu    sync.Mutex      // guards trees
+	trees map[string]Tree // of layers that were read, for images share them
 }
 
 type span struct{ offset, size int64 }
@@ -33,7 +37,7 @@ func Open(name string) (*Archive, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Archive{file: file, blobs: map[string]span{}, images: map[string]descriptor{}}
+	a := &Archive{file: file, blobs: map[string]span{}, images: map[string]descriptor{}, trees: map[string]Tree{}}
 	if err := a.scan(); err != nil {
 		file.Close()
 		return nil, fmt.Errorf("%s is not an OCI archive: %w", name, err)
@@ -134,7 +138,7 @@ func (a *Archive) manifest(name string) (m manifest, err error) {
 }
 
 // Image reads what a container of an image would see: its process, and the
-// files of all its layers as one tree.
+// files of all its layers as one tree. What it reads stays in memory until Close.
 func (a *Archive) Image(name string) (Process, Tree, error) {
 	m, err := a.manifest(name)
 	if err != nil {
@@ -146,23 +150,35 @@ func (a *Archive) Image(name string) (Process, Tree, error) {
 	}
 	t := Tree{}
 	for _, l := range m.Layers {
-		if err := a.layer(t, l.Digest); err != nil {
+		layer, err := a.layer(l.Digest)
+		if err != nil {
 			return Process{}, nil, fmt.Errorf("layer %s of %s: %w", l.Digest, name, err)
 		}
+		maps.Copy(t, layer)
 	}
 	return c.Config, t, nil
 }
 
-func (a *Archive) layer(t Tree, digest string) error {
+func (a *Archive) layer(digest string) (Tree, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t, ok := a.trees[digest]; ok {
+		return t, nil
+	}
 	blob, ok := a.Blob(digest)
 	if !ok {
-		return errors.New("the archive lacks it")
+		return nil, errors.New("the archive lacks it")
 	}
 	unzip, err := gzip.NewReader(blob)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return t.Read(unzip, func(name string) string { return name })
+	t := Tree{}
+	if err := t.Read(unzip, func(name string) string { return name }); err != nil {
+		return nil, err
+	}
+	a.trees[digest] = t
+	return t, nil
 }
 
 // Extend makes another image of one of the archive, with a layer on top. The
