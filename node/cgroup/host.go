@@ -22,6 +22,8 @@ type Host struct {
 	Mounts map[string]string
 	// Unified is the mount of version 2, which a host of version 1 may have beside the others, without controllers that matter.
 	Unified string
+	// Swap says that the kernel limits how much is swapped.
+	Swap bool
 	// Pages are the sizes of huge pages, in the kernel's words: 2MB, 1GB.
 	Pages []string
 }
@@ -46,13 +48,28 @@ func Find() (Host, error) {
 			h.Mounts[c] = h.Unified
 		}
 	}
-	h.Pages = pageSizes("/sys/kernel/mm/hugepages")
+	h.Pages, h.Swap = pageSizes("/sys/kernel/mm/hugepages"), h.limitsSwap()
 	for _, c := range []string{"cpu", "memory", "pids"} {
 		if h.Mounts[c] == "" {
 			return Host{}, fmt.Errorf("the kernel offers no %q controller for groups: mount it, or enable it on the kernel's command line", c)
 		}
 	}
 	return h, nil
+}
+
+// limitsSwap looks for the file that limits swap. Version 2 has none at the top, so the group of this process must show it.
+func (h Host) limitsSwap() bool {
+	file := filepath.Join(h.Mounts["memory"], "memory.memsw.limit_in_bytes")
+	if h.Version == 2 {
+		self, err := os.ReadFile("/proc/self/cgroup")
+		if err != nil {
+			return false
+		}
+		_, group, _ := strings.Cut(strings.TrimSpace(string(self)), "::")
+		file = filepath.Join(h.Unified, group, "memory.swap.max")
+	}
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // parseMounts reads /proc/self/mountinfo. Of several mounts of a controller the one with the shortest path counts.

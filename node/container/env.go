@@ -1,0 +1,211 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"proa.dev/node/cri"
+	"proa.dev/node/fact"
+)
+
+// configError is how a container shows that its spec asks for what is not there.
+func configError(err error) error {
+	if _, ok := errors.AsType[*fact.Waiting](err); ok || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &fact.Waiting{Reason: "CreateContainerConfigError", Message: err.Error()}
+}
+
+// Env is the environment of a container: what it takes from ConfigMaps and Secrets as a whole, then what it names one by one,
+// and last where to find Services. Who comes later can refer to who comes before, and wins.
+func (m *Maker) Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, ips []netip.Addr) ([]*cri.KeyValue, error) {
+	if p.Spec.EnableServiceLinks == nil {
+		return nil, configError(errors.New("nil pod.spec.enableServiceLinks encountered, cannot construct envvars"))
+	}
+	e := environment{values: map[string]string{}}
+	services := m.serviceEnv(p.Namespace, *p.Spec.EnableServiceLinks)
+	for i := range c.EnvFrom {
+		if err := m.envFrom(ctx, p, &c.EnvFrom[i], &e); err != nil {
+			return nil, configError(err)
+		}
+	}
+	for i := range c.Env {
+		v := &c.Env[i]
+		value, found := Expand(v.Value, orItself(e.values, services)), true
+		if v.Value == "" && v.ValueFrom != nil {
+			var err error
+			if value, found, err = m.valueFrom(ctx, p, c, v.ValueFrom, ips); err != nil {
+				return nil, configError(err)
+			}
+		}
+		if found {
+			e.set(v.Name, value)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		if _, has := e.values[name]; !has {
+			e.set(name, services[name])
+		}
+	}
+	out := make([]*cri.KeyValue, 0, len(e.names))
+	for _, name := range e.names {
+		out = append(out, &cri.KeyValue{Key: name, Value: []byte(e.values[name])})
+	}
+	return out, nil
+}
+
+// environment keeps the order in which names came.
+type environment struct {
+	names  []string
+	values map[string]string
+}
+
+func (e *environment) set(name, value string) {
+	if _, has := e.values[name]; !has {
+		e.names = append(e.names, name)
+	}
+	e.values[name] = value
+}
+
+// envFrom takes all of a ConfigMap or a Secret.
+func (m *Maker) envFrom(ctx context.Context, p *corev1.Pod, from *corev1.EnvFromSource, e *environment) error {
+	switch {
+	case from.ConfigMapRef != nil:
+		o, err := m.configMap(ctx, p, from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
+		if o == nil {
+			return err
+		}
+		for _, k := range slices.Sorted(maps.Keys(o.Data)) {
+			e.set(from.Prefix+k, o.Data[k])
+		}
+	case from.SecretRef != nil:
+		o, err := m.secret(ctx, p, from.SecretRef.Name, from.SecretRef.Optional)
+		if o == nil {
+			return err
+		}
+		for _, k := range slices.Sorted(maps.Keys(o.Data)) {
+			e.set(from.Prefix+k, string(o.Data[k]))
+		}
+	}
+	return nil
+}
+
+// valueFrom is the value of a variable that is somewhere else. found is false if it is optional and not there.
+func (m *Maker) valueFrom(ctx context.Context, p *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, ips []netip.Addr) (value string, found bool, err error) {
+	switch {
+	case from.FieldRef != nil:
+		value, err = m.field(p, from.FieldRef, ips)
+		return value, true, err
+	case from.ResourceFieldRef != nil:
+		value, err = m.amount(p, c, from.ResourceFieldRef)
+		return value, true, err
+	case from.ConfigMapKeyRef != nil:
+		ref := from.ConfigMapKeyRef
+		o, err := m.configMap(ctx, p, ref.Name, ref.Optional)
+		if o == nil {
+			return "", false, err
+		}
+		value, found = o.Data[ref.Key]
+		if !found && !isTrue(ref.Optional) {
+			err = fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", ref.Key, p.Namespace, ref.Name)
+		}
+		return value, found, err
+	case from.SecretKeyRef != nil:
+		ref := from.SecretKeyRef
+		o, err := m.secret(ctx, p, ref.Name, ref.Optional)
+		if o == nil {
+			return "", false, err
+		}
+		text, found := o.Data[ref.Key]
+		if !found && !isTrue(ref.Optional) {
+			err = fmt.Errorf("couldn't find key %v in Secret %v/%v", ref.Key, p.Namespace, ref.Name)
+		}
+		return string(text), found, err
+	case from.FileKeyRef != nil:
+		return m.fromFile(p, from.FileKeyRef)
+	}
+	return "", true, nil
+}
+
+// configMap reads one that a Pod names; nil without an error if it need not be there.
+func (m *Maker) configMap(ctx context.Context, p *corev1.Pod, name string, optional *bool) (*corev1.ConfigMap, error) {
+	o, err := m.Refs.ConfigMap(ctx, p, name)
+	if apierrors.IsNotFound(err) {
+		if isTrue(optional) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("configmap %q not found", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// secret reads one that a Pod names; nil without an error if it need not be there.
+func (m *Maker) secret(ctx context.Context, p *corev1.Pod, name string, optional *bool) (*corev1.Secret, error) {
+	o, err := m.Refs.Secret(ctx, p, name)
+	if apierrors.IsNotFound(err) {
+		if isTrue(optional) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("secret %q not found", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// fromFile reads a variable from a file that a container before wrote into a volume. The container may have put anything
+// there, so the path is followed inside the volume only.
+func (m *Maker) fromFile(p *corev1.Pod, ref *corev1.FileKeySelector) (string, bool, error) {
+	if !slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == ref.VolumeName && v.EmptyDir != nil }) {
+		return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", ref.VolumeName)
+	}
+	dir := filepath.Join(m.PodDir(p.UID), "volumes", "kubernetes.io~empty-dir", ref.VolumeName)
+	value, found, err := readEnvFile(dir, ref.Path, ref.Key)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && isTrue(ref.Optional):
+		return "", false, nil
+	case err != nil:
+		return "", false, errors.New("couldn't parse env file")
+	case (!found || value == "") && isTrue(ref.Optional):
+		return "", false, nil
+	case !found || value == "":
+		return "", false, fmt.Errorf("environment variable key %q not found in file %q", ref.Key, filepath.Join(dir, ref.Path))
+	}
+	return value, true, nil
+}
+
+func readEnvFile(dir, path, key string) (string, bool, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", false, err
+	}
+	defer root.Close()
+	info, err := root.Stat(path)
+	if err != nil {
+		return "", false, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxEnvFile {
+		return "", false, fmt.Errorf("%s is no regular file of at most %d bytes", path, maxEnvFile)
+	}
+	text, err := root.ReadFile(path)
+	if err != nil {
+		return "", false, err
+	}
+	return envFile(string(text), key)
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

@@ -1,0 +1,68 @@
+package container
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// The kernel's bounds: a name of a host, and one with its domain.
+const (
+	maxHostname = 63
+	maxFullName = 64
+)
+
+// hostname is the name of a Pod as a host, and its domain, which may be empty.
+func hostname(p *corev1.Pod, clusterDomain string) (name, domain string, err error) {
+	if o := p.Spec.HostnameOverride; o != nil {
+		if bad := validation.IsDNS1123Subdomain(*o); len(bad) != 0 {
+			return "", "", fmt.Errorf("pod HostnameOverride %q is not a valid DNS subdomain: %s", *o, strings.Join(bad, ";"))
+		}
+		name, err = cut(p.Name, *o)
+		return name, "", err
+	}
+	name = p.Name
+	if p.Spec.Hostname != "" {
+		if bad := validation.IsDNS1123Label(p.Spec.Hostname); len(bad) != 0 {
+			return "", "", fmt.Errorf("pod Hostname %q is not a valid DNS label: %s", p.Spec.Hostname, strings.Join(bad, ";"))
+		}
+		name = p.Spec.Hostname
+	}
+	if name, err = cut(p.Name, name); err != nil {
+		return "", "", err
+	}
+	if p.Spec.Subdomain != "" {
+		if bad := validation.IsDNS1123Label(p.Spec.Subdomain); len(bad) != 0 {
+			return "", "", fmt.Errorf("pod Subdomain %q is not a valid DNS label: %s", p.Spec.Subdomain, strings.Join(bad, ";"))
+		}
+		domain = fmt.Sprintf("%s.%s.svc.%s", p.Spec.Subdomain, p.Namespace, clusterDomain)
+	}
+	return name, domain, nil
+}
+
+// cut shortens a name to what the kernel takes. It must not end in what a name may not end in.
+func cut(podName, name string) (string, error) {
+	if len(name) <= maxHostname {
+		return name, nil
+	}
+	short := strings.TrimRight(name[:maxHostname], "-.")
+	if short == "" {
+		return "", fmt.Errorf("hostname for pod %q was invalid: %q", podName, name)
+	}
+	return short, nil
+}
+
+// kernelName is what uname says in a Pod.
+func kernelName(p *corev1.Pod, clusterDomain string) (string, error) {
+	name, domain, err := hostname(p, clusterDomain)
+	if err != nil || domain == "" || p.Spec.SetHostnameAsFQDN == nil || !*p.Spec.SetHostnameAsFQDN {
+		return name, err
+	}
+	long := name + "." + domain
+	if len(long) > maxFullName {
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)", long, maxFullName, len(long))
+	}
+	return long, nil
+}

@@ -1,0 +1,203 @@
+package container
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"proa.dev/node/cgroup"
+	"proa.dev/node/cri"
+)
+
+// amounts are what a group gets: CPU in thousandths, memory in bytes, 0 for no limit.
+type amounts struct {
+	request, cpu, memory int64
+	exclusive            bool
+}
+
+func (l Limits) linux(a amounts) *cri.LinuxContainerResources {
+	out := &cri.LinuxContainerResources{CpuShares: int64(cgroup.Shares(a.request)), MemoryLimitInBytes: a.memory}
+	if !l.Policy.NoQuota {
+		out.CpuPeriod, out.CpuQuota = l.Policy.Period, cgroup.Quota(a.cpu, l.Policy.Period)
+		if a.exclusive {
+			out.CpuQuota = -1
+		}
+	}
+	if l.Host.Version == 2 && !l.AloneOOM {
+		out.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return out
+}
+
+// Resources is what a container may use; the same for a new container and for one whose resources change while it runs.
+func (m *Maker) Resources(p *corev1.Pod, c *corev1.Container) *cri.LinuxContainerResources {
+	l := m.Limits
+	cpu, memory := l.limit(p, c, corev1.ResourceCPU), l.limit(p, c, corev1.ResourceMemory)
+	a := amounts{request: cpu, cpu: cpu, memory: memory}
+	if q, ok := c.Resources.Requests[corev1.ResourceCPU]; ok {
+		a.request = q.MilliValue()
+	}
+	var pin Pin
+	if l.Pin != nil {
+		pin = l.Pin(p, c)
+	}
+	a.exclusive = pin.Exclusive
+	out := l.linux(a)
+	out.CpusetCpus, out.CpusetMems = pin.CPUs, pin.Memory
+	out.OomScoreAdj = int64(oomScore(p, c, l.Memory))
+	out.HugepageLimits = l.huge(p, c)
+	l.swap(out, p, c)
+	if l.Host.Version == 2 {
+		if out.Unified == nil {
+			out.Unified = map[string]string{}
+		}
+		maps.Copy(out.Unified, l.soft(p, c, m.Allocatable))
+	}
+	return out
+}
+
+// limit is that of a container, or of its Pod where it has none: thousandths of CPUs, bytes of memory.
+func (l Limits) limit(p *corev1.Pod, c *corev1.Container, r corev1.ResourceName) int64 {
+	q := c.Resources.Limits[r]
+	if q.IsZero() && resourcehelper.IsPodLevelResourcesSet(p) {
+		q = p.Spec.Resources.Limits[r]
+	}
+	if r == corev1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// soft protects and slows a container before its limit is reached.
+func (l Limits) soft(p *corev1.Pod, c *corev1.Container, allocatable func() corev1.ResourceList) map[string]string {
+	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
+	out := map[string]string{"memory.min": "0", "memory.low": "0"}
+	if l.Policy.Reserve && request != 0 {
+		file := "memory.low"
+		if cgroup.Class(p) == corev1.PodQOSGuaranteed {
+			file = "memory.min"
+		}
+		out = map[string]string{file: strconv.FormatInt(request, 10)}
+	}
+	ofPod := limit == 0 && p.Spec.Resources != nil && !p.Spec.Resources.Limits.Memory().IsZero() // its group slows down
+	if l.Policy.Throttle > 0 && !ofPod {
+		if limit == 0 && allocatable != nil {
+			all := allocatable()
+			limit = all.Memory().Value()
+		}
+		if high := cgroup.High(request, limit, l.Policy.Throttle); high > 0 {
+			out["memory.high"] = strconv.FormatInt(high, 10)
+		}
+	}
+	return out
+}
+
+// huge are the limits of huge pages: none are allowed that nobody asked for. A container's own limit counts before its Pod's.
+func (l Limits) huge(p *corev1.Pod, c *corev1.Container) (out []*cri.HugepageLimit) {
+	want := map[string]uint64{}
+	add := func(list corev1.ResourceList) {
+		for r, q := range list {
+			if size, ok := cgroup.PageSize(r); ok {
+				want[cgroup.PageName(size)] = uint64(max(q.Value(), 0))
+			}
+		}
+	}
+	if p.Spec.Resources != nil {
+		add(p.Spec.Resources.Limits)
+	}
+	add(c.Resources.Limits)
+	for _, size := range l.Host.Pages {
+		out = append(out, &cri.HugepageLimit{PageSize: size, Limit: want[size]})
+	}
+	return out
+}
+
+// swap limits swap where the kernel can. Version 1 can only forbid what goes beyond the memory limit.
+func (l Limits) swap(out *cri.LinuxContainerResources, p *corev1.Pod, c *corev1.Container) {
+	if !l.Host.Swap {
+		return
+	}
+	if l.Host.Version != 2 {
+		out.MemorySwapLimitInBytes = out.MemoryLimitInBytes
+		return
+	}
+	if out.Unified == nil {
+		out.Unified = map[string]string{}
+	}
+	out.Unified["memory.swap.max"] = strconv.FormatInt(l.swapOf(p, c), 10)
+}
+
+// swapOf is the swap that a container gets: its part of the machine's, as large as its part of the memory. Who has a fixed
+// amount of memory, or asks for none, gets none.
+func (l Limits) swapOf(p *corev1.Pod, c *corev1.Container) int64 {
+	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
+	if !l.Swapping || Critical(p) || cgroup.Class(p) != corev1.PodQOSBurstable || request.Cmp(*limit) == 0 {
+		return 0
+	}
+	if l.Memory <= 0 || request.Value() > l.Memory {
+		return 0
+	}
+	return int64(float64(request.Value()) / float64(l.Memory) * float64(l.Swap))
+}
+
+// The bounds of the kernel's taste for killing a process.
+const (
+	oomLast  = -997
+	oomFirst = 1000
+)
+
+// oomScore says how soon the kernel kills a container when the machine has no memory left: guaranteed ones last, and of the
+// others those first that use more than they asked for.
+func oomScore(p *corev1.Pod, c *corev1.Container, memory int64) int {
+	if Critical(p) && p.Spec.PriorityClassName == "system-node-critical" {
+		return oomLast
+	}
+	switch cgroup.Class(p) {
+	case corev1.PodQOSGuaranteed:
+		return oomLast
+	case corev1.PodQOSBestEffort:
+		return oomFirst
+	}
+	if memory <= 0 {
+		return oomFirst - 1
+	}
+	extra := shareOfPod(p)
+	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+extra)/memory
+	if sidecar(p, c) {
+		least := p.Spec.Containers[0].Resources.Requests.Memory().Value()
+		for i := range p.Spec.Containers {
+			least = min(least, p.Spec.Containers[i].Resources.Requests.Memory().Value())
+		}
+		score = min(score, 1000-1000*(least+extra)/memory)
+	}
+	return int(min(max(score, 1000+oomLast), oomFirst-1))
+}
+
+// shareOfPod is what a container gets of the memory that the Pod asks for beyond its containers.
+func shareOfPod(p *corev1.Pod) int64 {
+	if !resourcehelper.IsPodLevelRequestsSet(p) || p.Spec.Resources.Requests.Memory().IsZero() {
+		return 0
+	}
+	sum := resourcehelper.AggregateContainerRequests(p, resourcehelper.PodResourcesOptions{})
+	rest := p.Spec.Resources.Requests.Memory().Value() - sum.Memory().Value()
+	return max(rest, 0) / int64(len(p.Spec.Containers)+len(p.Spec.InitContainers))
+}
+
+func sidecar(p *corev1.Pod, c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways && len(p.Spec.Containers) > 0 &&
+		slices.ContainsFunc(p.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name })
+}
+
+// Critical says that a Pod must run: static ones, and those with a priority of the system.
+func Critical(p *corev1.Pod) bool {
+	if source, ok := p.Annotations["kubernetes.io/config.source"]; ok && source != "api" {
+		return true
+	}
+	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return true
+	}
+	return p.Spec.Priority != nil && *p.Spec.Priority >= 2_000_000_000
+}

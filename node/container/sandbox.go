@@ -1,0 +1,216 @@
+package container
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"proa.dev/node/cri"
+	"proa.dev/node/pod"
+)
+
+// Sandbox is the room of a Pod, and the handler that makes it.
+func (m *Maker) Sandbox(ctx context.Context, p *corev1.Pod, attempt uint32) (*cri.PodSandboxConfig, string, error) {
+	handler, err := m.Handler(ctx, p)
+	if err != nil {
+		return nil, "", err
+	}
+	c := &cri.PodSandboxConfig{
+		Metadata:     &cri.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt},
+		Labels:       podLabels(p),
+		Annotations:  p.Annotations,
+		LogDirectory: m.LogDir(p),
+		PortMappings: ports(p),
+	}
+	if c.DnsConfig, err = m.dns(p); err != nil {
+		return nil, "", err
+	}
+	if !p.Spec.HostNetwork {
+		if c.Hostname, err = kernelName(p, m.DNS.Domain); err != nil {
+			return nil, "", err
+		}
+	}
+	if c.Linux, err = m.sandboxLinux(p, handler); err != nil {
+		return nil, "", err
+	}
+	return c, handler, nil
+}
+
+func podLabels(p *corev1.Pod) map[string]string {
+	labels := maps.Clone(p.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[pod.LabelName], labels[pod.LabelNamespace], labels[pod.LabelUID] = p.Name, p.Namespace, string(p.UID)
+	return labels
+}
+
+func (m *Maker) sandboxLinux(p *corev1.Pod, handler string) (*cri.LinuxPodSandboxConfig, error) {
+	spaces, err := m.namespaces(p, handler)
+	if err != nil {
+		return nil, err
+	}
+	sec := &cri.LinuxSandboxSecurityContext{
+		Privileged: privileged(p),
+		// The sandbox itself does nothing that a profile forbids, so it always has one.
+		Seccomp:          &cri.SecurityProfile{ProfileType: cri.ProfileRuntimeDefault},
+		NamespaceOptions: spaces,
+	}
+	l := &cri.LinuxPodSandboxConfig{SecurityContext: sec, Sysctls: map[string]string{}}
+	if m.Parent != nil {
+		l.CgroupParent = m.Parent(p)
+	}
+	if s := p.Spec.SecurityContext; s != nil {
+		for _, c := range s.Sysctls {
+			l.Sysctls[c.Name] = c.Value
+		}
+		sec.RunAsUser, sec.RunAsGroup, sec.SelinuxOptions = number(s.RunAsUser), number(s.RunAsGroup), seLinux(s.SELinuxOptions)
+	}
+	if sec.SupplementalGroups, sec.SupplementalGroupsPolicy, err = m.groups(p); err != nil {
+		return nil, err
+	}
+	l.Resources, l.Overhead = m.sandboxResources(p)
+	return l, nil
+}
+
+// sandboxResources are what all containers may use together, and what the sandbox itself costs. Runtimes that make a virtual
+// machine of it want to know beforehand.
+func (m *Maker) sandboxResources(p *corev1.Pod) (all, overhead *cri.LinuxContainerResources) {
+	o := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	requests, limits := resourcehelper.PodRequests(p, o), resourcehelper.PodLimits(p, o)
+	request := requests.Cpu()
+	if _, ok := requests[corev1.ResourceCPU]; !ok {
+		request = limits.Cpu()
+	}
+	exclusive := m.Limits.Policy.Exclusive != nil && m.Limits.Policy.Exclusive(p)
+	all = m.Limits.linux(amounts{request: request.MilliValue(), cpu: limits.Cpu().MilliValue(), memory: limits.Memory().Value(), exclusive: exclusive})
+	overhead = &cri.LinuxContainerResources{}
+	if p.Spec.Overhead != nil {
+		cpu := p.Spec.Overhead.Cpu().MilliValue()
+		overhead = m.Limits.linux(amounts{request: cpu, cpu: cpu, memory: p.Spec.Overhead.Memory().Value()})
+	}
+	return all, overhead
+}
+
+// ports are those that containers name. Which of them are opened on the node is the network's business.
+func ports(p *corev1.Pod) (out []*cri.PortMapping) {
+	for _, c := range runners(p) {
+		seen := map[string]bool{}
+		for _, port := range c.Ports {
+			name := port.Name
+			if name == "" {
+				name = fmt.Sprintf("%s %s %d %d", port.Protocol, port.HostIP, port.ContainerPort, port.HostPort)
+			}
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			out = append(out, &cri.PortMapping{HostIp: port.HostIP, HostPort: port.HostPort, ContainerPort: port.ContainerPort, Protocol: protocol(port.Protocol)})
+		}
+	}
+	return out
+}
+
+// runners are the containers that run as long as the Pod does.
+func runners(p *corev1.Pod) (out []*corev1.Container) {
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			out = append(out, c)
+		}
+	}
+	for i := range p.Spec.Containers {
+		out = append(out, &p.Spec.Containers[i])
+	}
+	return out
+}
+
+func protocol(p corev1.Protocol) cri.Protocol {
+	switch p {
+	case corev1.ProtocolUDP:
+		return cri.ProtocolUDP
+	case corev1.ProtocolSCTP:
+		return cri.ProtocolSCTP
+	}
+	return cri.ProtocolTCP
+}
+
+// every calls f with all containers of a Pod.
+func every(p *corev1.Pod, f func(c *corev1.Container)) {
+	for i := range p.Spec.InitContainers {
+		f(&p.Spec.InitContainers[i])
+	}
+	for i := range p.Spec.Containers {
+		f(&p.Spec.Containers[i])
+	}
+	for i := range p.Spec.EphemeralContainers {
+		f((*corev1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+}
+
+func privileged(p *corev1.Pod) (yes bool) {
+	every(p, func(c *corev1.Container) {
+		yes = yes || c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
+	})
+	return yes
+}
+
+// namespaces says what a Pod shares with the node, and its containers with each other.
+func (m *Maker) namespaces(p *corev1.Pod, handler string) (*cri.NamespaceOption, error) {
+	o := &cri.NamespaceOption{Ipc: cri.NamespacePod, Network: cri.NamespacePod, Pid: cri.NamespaceContainer}
+	if p.Spec.HostIPC {
+		o.Ipc = cri.NamespaceNode
+	}
+	if p.Spec.HostNetwork {
+		o.Network = cri.NamespaceNode
+	}
+	switch share := p.Spec.ShareProcessNamespace; {
+	case p.Spec.HostPID:
+		o.Pid = cri.NamespaceNode
+	case share != nil && *share:
+		o.Pid = cri.NamespacePod
+	}
+	var err error
+	o.UsernsOptions, err = m.userNamespace(p, handler)
+	return o, err
+}
+
+// groups are the additional groups of the processes of a Pod.
+func (m *Maker) groups(p *corev1.Pod) (out []int64, policy cri.SupplementalGroupsPolicy, err error) {
+	if s := p.Spec.SecurityContext; s != nil {
+		if s.FSGroup != nil {
+			out = append(out, *s.FSGroup)
+		}
+		out = append(out, s.SupplementalGroups...)
+		if s.SupplementalGroupsPolicy != nil {
+			switch *s.SupplementalGroupsPolicy {
+			case corev1.SupplementalGroupsPolicyMerge:
+				policy = cri.GroupsMerge
+			case corev1.SupplementalGroupsPolicyStrict:
+				policy = cri.GroupsStrict
+			default:
+				return nil, 0, fmt.Errorf("unsupported supplementalGroupsPolicy: %s", *s.SupplementalGroupsPolicy)
+			}
+		}
+	}
+	if m.Groups != nil {
+		out = append(out, m.Groups(p)...)
+	}
+	return out, policy, nil
+}
+
+func number(n *int64) *cri.Int64Value {
+	if n == nil {
+		return nil
+	}
+	return &cri.Int64Value{Value: *n}
+}
+
+func seLinux(o *corev1.SELinuxOptions) *cri.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &cri.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+}

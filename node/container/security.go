@@ -1,0 +1,201 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"proa.dev/node/cri"
+)
+
+// effective is the security context of a container: its own, and where that is silent, the Pod's.
+func effective(p *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
+	s := &corev1.SecurityContext{}
+	if c.SecurityContext != nil {
+		s = c.SecurityContext.DeepCopy()
+	}
+	if o := p.Spec.SecurityContext; o != nil {
+		s.RunAsUser, s.RunAsGroup, s.RunAsNonRoot = first(s.RunAsUser, o.RunAsUser), first(s.RunAsGroup, o.RunAsGroup), first(s.RunAsNonRoot, o.RunAsNonRoot)
+		s.SELinuxOptions = first(s.SELinuxOptions, o.SELinuxOptions)
+		s.SeccompProfile = first(s.SeccompProfile, o.SeccompProfile)
+	}
+	s.AppArmorProfile = appArmorOf(p, c)
+	return s
+}
+
+func first[T any](list ...*T) *T {
+	for _, p := range list {
+		if p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// imageUser is who an image wants to run as: a number, or a name, or neither, which is root.
+func imageUser(i *cri.Image) (uid *int64, name string) {
+	switch {
+	case i.GetUid() != nil:
+		return new(i.GetUid().GetValue()), ""
+	case i.GetUsername() != "":
+		return nil, i.GetUsername()
+	}
+	return new(int64(0)), ""
+}
+
+// checkUser refuses a container that must not be root and may be. A user that has only a name could be anybody.
+func checkUser(p *corev1.Pod, c *corev1.Container, s *corev1.SecurityContext, uid *int64, name string) error {
+	if s.RunAsUser == nil && uid != nil && *uid != 0 {
+		if bad := validation.IsValidUserID(*uid); len(bad) > 0 {
+			// Such a number may wrap around to root, so it is refused in any case.
+			why := "container has runAsNonRoot and image"
+			if !isTrue(s.RunAsNonRoot) {
+				why = "image"
+			}
+			return fmt.Errorf("%s has an invalid user id (%d). (Must be 1-(%d)): %s (pod: %q, container: %s)",
+				why, *uid, math.MaxInt32, strings.Join(bad, "; "), full(p), c.Name)
+		}
+	}
+	if !isTrue(s.RunAsNonRoot) {
+		return nil
+	}
+	switch {
+	case s.RunAsUser != nil && *s.RunAsUser == 0:
+		return fmt.Errorf("container's runAsUser breaks non-root policy (pod: %q, container: %s)", full(p), c.Name)
+	case s.RunAsUser != nil:
+		return nil
+	case uid == nil && name != "":
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root (pod: %q, container: %s)", name, full(p), c.Name)
+	case uid != nil && *uid == 0:
+		return fmt.Errorf("container has runAsNonRoot and image will run as root (pod: %q, container: %s)", full(p), c.Name)
+	}
+	return nil
+}
+
+// security is who a container is and what it may do.
+func (m *Maker) security(p *corev1.Pod, c *corev1.Container, image *cri.Image, handler string) (*cri.LinuxContainerSecurityContext, error) {
+	s := effective(p, c)
+	uid, name := imageUser(image)
+	if err := checkUser(p, c, s, uid, name); err != nil {
+		return nil, err
+	}
+	out := &cri.LinuxContainerSecurityContext{
+		RunAsUser: number(s.RunAsUser), RunAsGroup: number(s.RunAsGroup), SelinuxOptions: seLinux(s.SELinuxOptions),
+		Privileged: isTrue(s.Privileged), ReadonlyRootfs: isTrue(s.ReadOnlyRootFilesystem),
+		NoNewPrivs: s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation,
+	}
+	if s.Capabilities != nil {
+		out.Capabilities = &cri.Capability{AddCapabilities: words(s.Capabilities.Add), DropCapabilities: words(s.Capabilities.Drop)}
+	}
+	if out.RunAsUser == nil {
+		// The image's user is said again, so that the runtime does not look at the image once more and find another.
+		out.RunAsUser, out.RunAsUsername = number(uid), name
+	}
+	if s.ProcMount == nil || *s.ProcMount != corev1.UnmaskedProcMount {
+		out.MaskedPaths, out.ReadonlyPaths = m.masked(), []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+	}
+	var err error
+	if out.Seccomp, err = m.seccomp(s.SeccompProfile); err != nil {
+		return nil, err
+	}
+	if out.Apparmor, err = appArmor(s.AppArmorProfile); err != nil {
+		return nil, err
+	}
+	if out.NamespaceOptions, err = m.namespaces(p, handler); err != nil {
+		return nil, err
+	}
+	out.SupplementalGroups, out.SupplementalGroupsPolicy, err = m.groups(p)
+	return out, err
+}
+
+func words[T ~string](list []T) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = string(s)
+	}
+	return out
+}
+
+// seccomp is the filter of system calls.
+func (m *Maker) seccomp(s *corev1.SeccompProfile) (*cri.SecurityProfile, error) {
+	switch {
+	case s == nil && m.SeccompDefault, s != nil && s.Type == corev1.SeccompProfileTypeRuntimeDefault:
+		return &cri.SecurityProfile{ProfileType: cri.ProfileRuntimeDefault}, nil
+	case s != nil && s.Type == corev1.SeccompProfileTypeLocalhost:
+		if s.LocalhostProfile == nil || *s.LocalhostProfile == "" {
+			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.") //nolint:revive,staticcheck // upstream's words
+		}
+		if !filepath.IsLocal(*s.LocalhostProfile) {
+			return nil, fmt.Errorf("the seccomp profile %q is not below the folder of profiles", *s.LocalhostProfile)
+		}
+		return &cri.SecurityProfile{ProfileType: cri.ProfileLocalhost, LocalhostRef: filepath.Join(m.Data, "seccomp", *s.LocalhostProfile)}, nil
+	}
+	return &cri.SecurityProfile{ProfileType: cri.ProfileUnconfined}, nil
+}
+
+// appArmorOf is the profile of a container: its own, the annotation that static Pods may still use, or the Pod's.
+func appArmorOf(p *corev1.Pod, c *corev1.Container) *corev1.AppArmorProfile {
+	if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
+		return c.SecurityContext.AppArmorProfile
+	}
+	if text, ok := p.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]; ok {
+		name, local := strings.CutPrefix(text, corev1.DeprecatedAppArmorBetaProfileNamePrefix)
+		switch {
+		case text == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+			return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
+		case text == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
+			return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		case local:
+			return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
+		}
+	}
+	if p.Spec.SecurityContext != nil {
+		return p.Spec.SecurityContext.AppArmorProfile
+	}
+	return nil
+}
+
+func appArmor(a *corev1.AppArmorProfile) (*cri.SecurityProfile, error) {
+	if a == nil {
+		return nil, nil
+	}
+	switch a.Type {
+	case corev1.AppArmorProfileTypeRuntimeDefault:
+		return &cri.SecurityProfile{ProfileType: cri.ProfileRuntimeDefault}, nil
+	case corev1.AppArmorProfileTypeUnconfined:
+		return &cri.SecurityProfile{ProfileType: cri.ProfileUnconfined}, nil
+	case corev1.AppArmorProfileTypeLocalhost:
+		if a.LocalhostProfile == nil {
+			return nil, errors.New("missing localhost apparmor profile name")
+		}
+		return &cri.SecurityProfile{ProfileType: cri.ProfileLocalhost, LocalhostRef: *a.LocalhostProfile}, nil
+	}
+	return nil, fmt.Errorf("unknown apparmor profile type: %q", a.Type)
+}
+
+// maskedPaths are hidden in containers: what they could learn about the machine there, or break.
+func maskedPaths(cpus string) []string {
+	out := []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+	}
+	more, err := filepath.Glob(filepath.Join(cpus, "cpu[0-9]*", "thermal_throttle"))
+	if err != nil {
+		return out
+	}
+	slices.Sort(more)
+	for _, path := range more {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			out = append(out, path)
+		}
+	}
+	return out
+}
