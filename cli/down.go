@@ -5,10 +5,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	proa "proa.dev/run"
 )
 
 func downCommand() Command {
@@ -57,6 +60,9 @@ func down(ctx context.Context, env *Env, c cluster, purge bool) error {
 	}
 	if !purge {
 		return nil
+	}
+	if err := proa.PurgeNode(ctx, c.dir, slog.New(slog.NewTextHandler(env.Err, nil))); err != nil {
+		return fmt.Errorf("remove what the node made: %w", err)
 	}
 	if err := os.RemoveAll(c.dir); err != nil {
 		return fmt.Errorf("remove the data folder: %w", err)
@@ -148,7 +154,7 @@ func looksOurs(c cluster) error {
 		switch e.Name() {
 		case "pki", settingsFile:
 			ours = true
-		case "etcd", "server.log", "server.pid", "admin.kubeconfig":
+		case "etcd", "node", "server.log", "server.pid", "admin.kubeconfig":
 		default:
 			return fmt.Errorf("%s holds %s, which proa did not make; move it away or remove the folder yourself", c.dir, e.Name())
 		}

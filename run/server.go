@@ -97,6 +97,9 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		stop(err)
 	} else {
 		s.loops(ctx, &wg)
+		if s.Node.Name != "" {
+			wg.Go(func() { s.persist(ctx, "node", func() error { return s.runNode(ctx) }) })
+		}
 		s.ready.Store(true)
 		if onReady != nil {
 			onReady(s)

@@ -46,6 +46,8 @@ type Config struct {
 	Statuses Statuses
 	// Said reads what a container that ended has left to say.
 	Said func(*cri.ContainerStatus) string
+	// Expand replaces $(NAME) in a path by what an environment says.
+	Expand func(text string, env []*cri.KeyValue) (string, error)
 	// HostIPs are the addresses of the node.
 	HostIPs func() []netip.Addr
 	// Dir is the folder of all Pods, Logs that of their logs.

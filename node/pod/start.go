@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -222,45 +221,9 @@ func (w *worker) config(ctx context.Context, p *corev1.Pod, f *fact.Pod, c *core
 	if r.Env, err = w.m.Maker.Env(ctx, p, c, r.IPs); err != nil {
 		return nil, err
 	}
-	r.Binds, r.Devices, err = w.m.Volumes.Binds(ctx, p, c, func(text string) (string, error) { return expand(text, r.Env) })
+	r.Binds, r.Devices, err = w.m.Volumes.Binds(ctx, p, c, func(text string) (string, error) { return w.m.Expand(text, r.Env) })
 	if err != nil {
 		return nil, err
 	}
 	return w.m.Maker.Container(ctx, p, c, r)
-}
-
-// expand replaces $(NAME) by what the environment says; $$ stands for one $. A name that is not there is an error: a folder
-// with a $ in it is not what anybody wants.
-func expand(text string, env []*cri.KeyValue) (string, error) {
-	var out strings.Builder
-	for {
-		at := strings.IndexByte(text, '$')
-		if at < 0 || at+1 == len(text) {
-			out.WriteString(text)
-			return out.String(), nil
-		}
-		out.WriteString(text[:at])
-		rest := text[at+1:]
-		end := strings.IndexByte(rest, ')')
-		switch {
-		case rest[0] == '$':
-			out.WriteByte('$')
-			text = rest[1:]
-		case rest[0] == '(' && end > 0:
-			name, found := rest[1:end], false
-			for _, kv := range env {
-				if kv.Key == name {
-					out.Write(kv.Value)
-					found = true
-				}
-			}
-			if !found {
-				return "", fmt.Errorf("missing value for %q", name)
-			}
-			text = rest[end+1:]
-		default:
-			out.WriteByte('$')
-			text = rest
-		}
-	}
 }

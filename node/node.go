@@ -1,0 +1,244 @@
+// Package node is hop 11 of 12: the agent of a node. It makes the Pods that are bound to the node run, over a container
+// runtime, and says what becomes of them. Its parts stand side by side: pod has the workers; container, image, volume and
+// cgroup bring what a container needs; probe and hook ask it how it is; self speaks for the machine; serve lets others
+// look in. This file puts them together.
+package node
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/client"
+	"proa.dev/kinds/gr"
+	"proa.dev/node/cgroup"
+	"proa.dev/node/container"
+	"proa.dev/node/cri"
+	"proa.dev/node/hook"
+	"proa.dev/node/pod"
+	"proa.dev/node/probe"
+	"proa.dev/node/refs"
+	"proa.dev/node/runtime"
+	"proa.dev/node/self"
+)
+
+// Config is what an agent is told.
+type Config struct {
+	self.Config
+	// Client speaks to the cluster as this node.
+	Client client.Client
+	// Dir has everything the agent keeps.
+	Dir string
+	// Runtime is the socket of a runtime that somebody else runs; empty starts an own one, as Own says.
+	Runtime string
+	Own     runtime.Config
+	Driver  cgroup.Driver
+	DNS     container.DNS
+	PodPids int64
+	// Images has archives of images that are loaded at the start.
+	Images string
+	// StaticPods is a folder of manifests, StaticURL an address of one; empty for none.
+	StaticPods, StaticURL string
+	// UnsafeSysctls may be set by Pods beside the safe ones.
+	UnsafeSysctls []string
+	// Issue makes the certificate with which the agent serves.
+	Issue     self.Issuer
+	ClientCAs func() *x509.CertPool
+	Log       *slog.Logger
+}
+
+// Agent is a running node.
+type Agent struct {
+	Config
+	own    *runtime.Runtime // nil where somebody else runs it
+	cri    *cri.Client
+	name   string // of the runtime
+	groups *cgroup.Tree
+	refs   *refs.Refs
+	node   *self.Node
+	prober *probe.Prober
+	pods   *pod.Manager
+	events *client.Recorder
+}
+
+// Start brings up the runtime and puts the agent together. Nothing happens to Pods before Run.
+func Start(ctx context.Context, c Config) (_ *Agent, err error) {
+	a := &Agent{Config: c, events: client.NewRecorder(c.Client, "kubelet", c.Log).On(c.Name)}
+	if err := os.MkdirAll(c.Dir, 0o711); err != nil { //nolint:gosec // G301: processes of Pods pass through it
+		return nil, fmt.Errorf("make the folder of the node: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	if err := a.connect(ctx); err != nil {
+		return nil, err
+	}
+	host, err := cgroup.Find()
+	if err != nil {
+		return nil, err
+	}
+	policy := cgroup.Policy{PodPids: c.PodPids}
+	a.groups = cgroup.New(cgroup.Config{Host: host, Driver: c.Driver, Root: cgroup.RootFor(c.Dir), Policy: policy, Units: cgroup.FindUnits(), Log: c.Log})
+	a.refs = refs.New(c.Client, c.Log)
+	if a.node, err = self.New(c.Client, c.Config, self.Parts{Runtime: self.OfCRI(a.cri), Told: a.events}, c.Log); err != nil {
+		return nil, err
+	}
+	services, err := c.Client.View(ctx, gr.Services)
+	if err != nil {
+		return nil, err
+	}
+	told := teller{a.events}
+	machine := (&self.Host{}).Machine()
+	maker, err := container.New(container.Config{
+		Data: c.Dir, Refs: a.refs, Cluster: c.Client, Services: services, Told: told, Parent: a.groups.Parent,
+		NodeIPs: a.ips, Allocatable: a.allocatable, DNS: c.DNS, Limits: container.Limits{Host: host, Memory: machine.Memory, Swap: machine.Swap, Policy: policy},
+	})
+	if err != nil {
+		return nil, err
+	}
+	first := func() netip.Addr {
+		if ips := a.ips(); len(ips) > 0 {
+			return ips[0]
+		}
+		return netip.Addr{}
+	}
+	a.prober = probe.New(ctx, probe.Config{Runner: a.cri, Told: told, Changed: func(uid types.UID) { a.pods.Wake(uid) }, Host: first})
+	a.pods = pod.New(pod.Config{
+		Client: a.cri, Runtime: a.name, Maker: maker, Cgroups: a.groups, Probes: a.prober, Hooks: hook.New(a.cri, told, first),
+		Images: present{a.cri}, Volumes: noVolumes{},
+		Told: told, Statuses: &statuses{client: c.Client, mirror: func(*corev1.Pod) (*corev1.Pod, bool) { return nil, false }},
+		Said: func(*cri.ContainerStatus) string { return "" }, Expand: container.ExpandPath, HostIPs: a.ips,
+		Dir: filepath.Join(c.Dir, "pods"), Logs: filepath.Join(c.Dir, "logs", "pods"), Log: c.Log,
+	})
+	a.refs.OnChange(a.pods.Again)
+	return a, nil
+}
+
+// connect reaches the runtime, and starts it if it is the node's own.
+func (a *Agent) connect(ctx context.Context) (err error) {
+	socket := a.Runtime
+	if socket == "" {
+		if a.own, err = runtime.Start(ctx, a.Own, a.Log); err != nil {
+			return fmt.Errorf("start the container runtime: %w", err)
+		}
+		socket = a.own.Socket()
+	}
+	if a.cri, err = cri.Dial(socket); err != nil {
+		return err
+	}
+	version, err := a.cri.Version(ctx, &cri.VersionRequest{})
+	if err != nil {
+		return fmt.Errorf("the container runtime at %s does not answer: %w", socket, err)
+	}
+	a.name = version.RuntimeName
+	return nil
+}
+
+// Run runs Pods until ctx ends. Their containers keep running.
+func (a *Agent) Run(ctx context.Context) error {
+	defer a.close()
+	if err := a.groups.Start(nil); err != nil {
+		return fmt.Errorf("make the groups of Pods: %w", err)
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() { a.events.Run(ctx) })
+	wg.Go(func() { a.pods.Run(ctx) })
+	wg.Go(func() { a.load(ctx) })
+	wg.Go(func() { a.follow(ctx) })
+	return a.node.Run(ctx)
+}
+
+// follow hands the Pods of the node to their workers.
+func (a *Agent) follow(ctx context.Context) {
+	view, err := a.Client.Part(ctx, gr.Pods, client.Scope{Node: a.Name})
+	if err != nil {
+		a.Log.ErrorContext(ctx, "cannot see the Pods of this node", "err", err)
+		return
+	}
+	for o := range view.List("") {
+		a.pods.Update(o.(*corev1.Pod), nil)
+	}
+	a.pods.Complete(ctx)
+	for ev := range view.Events(ctx) {
+		switch p, _ := ev.Object.(*corev1.Pod); {
+		case ev.Gap:
+			a.pods.Relook(ctx)
+		case ev.Deleted:
+			a.pods.Gone(p.UID)
+		default:
+			a.pods.Update(p, nil)
+		}
+	}
+}
+
+// load brings the archives that wait for the node's start.
+func (a *Agent) load(ctx context.Context) {
+	if a.own == nil || a.Images == "" {
+		return
+	}
+	files, err := filepath.Glob(filepath.Join(a.Images, "*"))
+	if err != nil {
+		return
+	}
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			a.Log.ErrorContext(ctx, "cannot read an archive of images", "file", name, "err", err)
+			continue
+		}
+		if _, err := runtime.Import(ctx, a.own.Socket(), f); err != nil {
+			a.Log.ErrorContext(ctx, "cannot load an archive of images", "file", name, "err", err)
+		}
+		_ = f.Close()
+	}
+}
+
+// ips are the node's addresses.
+func (a *Agent) ips() (out []netip.Addr) {
+	n := a.node.Current()
+	if n == nil {
+		return a.Addresses
+	}
+	for _, x := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(x.Address); err == nil && x.Type == corev1.NodeInternalIP {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// allocatable is what Pods may use of the node.
+func (a *Agent) allocatable() corev1.ResourceList {
+	if n := a.node.Current(); n != nil {
+		return n.Status.Allocatable
+	}
+	return nil
+}
+
+// Node is the node as the cluster has it, nil before it is registered.
+func (a *Agent) Node() *corev1.Node { return a.node.Current() }
+
+func (a *Agent) close() {
+	if a.refs != nil {
+		a.refs.Close()
+	}
+	if a.cri != nil {
+		_ = a.cri.Close()
+	}
+	if a.own != nil {
+		a.own.Detach()
+	}
+}
