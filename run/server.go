@@ -54,13 +54,17 @@ type Server struct {
 	audit  *audit.Log // nil for none
 	queues *control.Metrics
 	auth   identities
+	// outside are the users that others know, and deciders decide what users may do.
+	outside  outside
+	deciders *deciders
 	// placing is how the scheduler works, and what it remembers.
 	placing schedule.Config
 	// policy is the RBAC policy every cluster begins with.
 	policy *bootstrap.Policy
 	ready  atomic.Bool
 
-	listener net.Listener
+	// listener is where clients come in, inner where Pods do: they cannot reach the machine's loopback.
+	listener, inner net.Listener
 	http     *http.Server
 }
 
@@ -84,15 +88,19 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
-	if s.listener != nil {
+	for _, l := range []net.Listener{s.listener, s.inner} {
+		if l == nil {
+			continue
+		}
 		wg.Go(func() {
-			if err := s.http.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.http.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
 				stop(fmt.Errorf("serve: %w", err))
 			}
 		})
 	}
 	wg.Go(func() { s.store.RunCompaction(ctx, c.CompactionInterval) })
 	wg.Go(func() { s.rotate(ctx) })
+	wg.Go(func() { s.reload(ctx) })
 	if err := s.begin(ctx); err != nil {
 		stop(err)
 	} else {
@@ -152,7 +160,14 @@ func (s *Server) open(ctx context.Context) error {
 	s.policy.ClusterRoles, s.policy.ClusterRoleBindings = append(s.policy.ClusterRoles, roles(s.controllers())...), append(s.policy.ClusterRoleBindings, bindings(s.controllers())...)
 	s.rbac = server.NewRBACView(s.state)
 	rules := authz.NewRBAC(s.rbac)
-	chain := authz.New(authz.NewNode(server.NodeView{State: s.state}, s.policy.NodeRules()), rules)
+	s.deciders = &deciders{node: authz.NewNode(server.NodeView{State: s.state}, s.policy.NodeRules()), rbac: rules}
+	steps, err := s.readAuthorizers()
+	if err != nil {
+		return err
+	}
+	if err := s.deciders.set(steps); err != nil {
+		return err
+	}
 	auth, err := s.authenticator()
 	if err != nil {
 		return err
@@ -181,10 +196,10 @@ func (s *Server) open(ctx context.Context) error {
 	counts.Registry().MustRegister(shared.Metrics())
 	versions := server.NewVersions(scheme, s.defs)
 	config := server.Config{
-		State: s.state, Authn: auth, Authz: chain, Log: s.log, Recorder: hop.NewRecorder(4096),
+		State: s.state, Authn: auth, Authz: s.deciders, Log: s.log, Recorder: hop.NewRecorder(4096),
 		Owner:   fields.New(scheme, versions, versions),
 		Mutate:  mutating,
-		Check:   append([]server.Plugin{server.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: chain})}, checking...),
+		Check:   append([]server.Plugin{server.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: s.deciders})}, checking...),
 		Address: s.advertise().String(), Paths: s.endpoints(auth, counts.Handler()),
 		Observe:  func(o server.Observation) { counts.Done(counted(o)) },
 		Watching: func(o server.Observation) func() { return counts.Watching(counted(o)) },
@@ -219,6 +234,11 @@ func (s *Server) listen() (err error) {
 	if s.listener, err = net.Listen("tcp", s.Listen); err != nil {
 		return fmt.Errorf("listen on %s: %w (is another cluster running there? --listen chooses another port)", s.Listen, err)
 	}
+	if a := s.reachable(); s.Node.Name != "" && s.advertise().Addr().IsLoopback() && !a.Addr().IsLoopback() {
+		if s.inner, err = net.Listen("tcp", a.String()); err != nil {
+			return fmt.Errorf("listen on %s for Pods: %w (--node-ip chooses another address)", a, err)
+		}
+	}
 	return nil
 }
 
@@ -246,6 +266,9 @@ func opened(e *store.Etcd, err error) (Store, error) {
 // names are the addresses and names that the serving certificate must carry.
 func (s *Server) names() pki.Options {
 	o := pki.Options{Hosts: s.ExtraSANs, ListenIPs: []netip.Addr{s.advertise().Addr()}}
+	if s.inner != nil {
+		o.ListenIPs = append(o.ListenIPs, s.reachable().Addr())
+	}
 	for _, p := range s.ServiceCIDRs {
 		o.ServiceIPs = append(o.ServiceIPs, server.FirstIP(p))
 	}
@@ -292,6 +315,9 @@ func (s *Server) reachable() netip.AddrPort {
 	a := s.advertise()
 	if !a.Addr().IsLoopback() {
 		return a
+	}
+	if len(s.Node.IPs) > 0 {
+		return netip.AddrPortFrom(s.Node.IPs[0], a.Port())
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err == nil {
@@ -360,6 +386,9 @@ func (s *Server) close() {
 	}
 	if s.listener != nil {
 		_ = s.listener.Close() // already closed by the HTTP server when that ran
+	}
+	if s.inner != nil {
+		_ = s.inner.Close()
 	}
 }
 
