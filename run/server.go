@@ -65,7 +65,7 @@ type Server struct {
 
 	// listener is where clients come in, inner where Pods do: they cannot reach the machine's loopback.
 	listener, inner net.Listener
-	http     *http.Server
+	http            *http.Server
 }
 
 // Store is what a control plane needs of hop 7.
