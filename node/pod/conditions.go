@@ -15,7 +15,7 @@ import (
 func ours(t corev1.PodConditionType) bool {
 	switch t {
 	case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReadyToStartContainers,
-		corev1.AllContainersRestarting:
+		corev1.AllContainersRestarting, corev1.PodResizePending, corev1.PodResizeInProgress:
 		return true
 	}
 	return false
@@ -40,6 +40,9 @@ func conditions(p *corev1.Pod, f *fact.Pod, s Seen, st *corev1.PodStatus) []core
 	if v := s.Verdict; v != nil && v.Disrupted != "" {
 		out = put(out, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: v.Disrupted, Message: v.Message})
 	}
+	if !s.Ended {
+		out = append(out, s.Resizing...)
+	}
 	whole := containersReady(p, st)
 	mine := []corev1.PodCondition{
 		startable(p, f, s), initializedCondition(p, st), ready(p, whole, out), whole, yes(corev1.PodScheduled),
@@ -47,7 +50,7 @@ func conditions(p *corev1.Pod, f *fact.Pod, s Seen, st *corev1.PodStatus) []core
 	out = append(out, mine...)
 	for i := range out {
 		c := &out[i]
-		if ours(c.Type) || c.Type == corev1.DisruptionTarget && s.Verdict != nil {
+		if ours(c.Type) && c.ObservedGeneration == 0 || c.Type == corev1.DisruptionTarget && s.Verdict != nil {
 			c.ObservedGeneration = p.Generation
 		}
 		at := slices.IndexFunc(p.Status.Conditions, func(x corev1.PodCondition) bool { return x.Type == c.Type })

@@ -113,7 +113,7 @@ func (e *eye) container(ctx context.Context, r *cri.Container) (fact.Container, 
 		ID: st.Id, Name: r.Labels[LabelContainer], SandboxID: r.PodSandboxId, Attempt: st.Metadata.Attempt,
 		Created: moment(st.CreatedAt), Started: moment(st.StartedAt), Finished: moment(st.FinishedAt),
 		ExitCode: st.ExitCode, Reason: st.Reason, Message: st.Message, Image: st.GetImage().GetImage(), ImageID: st.ImageRef,
-		Hash: st.Annotations[noteHash], LogPath: st.LogPath, Resources: allotted(st),
+		Hash: st.Annotations[noteHash], LogPath: st.LogPath, Resources: actual(st),
 	}
 	if asked := st.GetImage().GetUserSpecifiedImage(); asked != "" {
 		c.Image = asked
@@ -169,8 +169,8 @@ func moment(nanos int64) time.Time {
 	return time.Unix(0, nanos)
 }
 
-// allotted are the resources that a container has in fact.
-func allotted(st *cri.ContainerStatus) *corev1.ResourceRequirements {
+// actual are the resources that a container has in fact.
+func actual(st *cri.ContainerStatus) *corev1.ResourceRequirements {
 	l := st.GetResources().GetLinux()
 	if l == nil {
 		return nil

@@ -48,6 +48,8 @@ type Config struct {
 	Said func(*cri.ContainerStatus) string
 	// Expand replaces $(NAME) in a path by what an environment says.
 	Expand func(text string, env []*cri.KeyValue) (string, error)
+	// Fits says whether the node has what a running Pod asks for now; nil says that it always does.
+	Fits func(p *corev1.Pod) Fit
 	// HostIPs are the addresses of the node.
 	HostIPs func() []netip.Addr
 	// Dir is the folder of all Pods, Logs that of their logs.

@@ -48,6 +48,8 @@ type Maker interface {
 	// Env is the environment of a container: what the image says is not in it.
 	Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, ips []netip.Addr) ([]*cri.KeyValue, error)
 	Container(ctx context.Context, p *corev1.Pod, c *corev1.Container, r Run) (*cri.ContainerConfig, error)
+	// Resources are the limits of a container.
+	Resources(p *corev1.Pod, c *corev1.Container) *cri.LinuxContainerResources
 	// Hash is that of what cannot change while a container runs.
 	Hash(c *corev1.Container) string
 }
@@ -56,6 +58,8 @@ type Maker interface {
 type Cgroups interface {
 	// Ensure makes the group of a Pod with its limits, and returns its name as the runtime takes it.
 	Ensure(p *corev1.Pod) (parent string, err error)
+	// Update gives the group of a Pod the limits of its present spec.
+	Update(p *corev1.Pod) error
 	Remove(uid types.UID) error
 	Left() ([]types.UID, error)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -173,6 +174,7 @@ func (none) Run(context.Context, *corev1.Pod, *corev1.Container, string, []netip
 type group string
 
 func (g group) Ensure(p *corev1.Pod) (string, error) { return string(g) + "/pod" + string(p.UID), nil }
+func (group) Update(*corev1.Pod) error               { return nil }
 func (group) Remove(types.UID) error                 { return nil }
 func (group) Left() ([]types.UID, error)             { return nil, nil }
 
@@ -192,6 +194,9 @@ func (m plain) Sandbox(_ context.Context, p *corev1.Pod, attempt uint32) (*cri.P
 
 func (plain) Env(context.Context, *corev1.Pod, *corev1.Container, []netip.Addr) ([]*cri.KeyValue, error) {
 	return nil, nil
+}
+func (plain) Resources(*corev1.Pod, *corev1.Container) *cri.LinuxContainerResources {
+	return &cri.LinuxContainerResources{MemoryLimitInBytes: 64 << 20}
 }
 func (plain) Hash(c *corev1.Container) string { return c.Image }
 
@@ -238,6 +243,16 @@ func TestLife(t *testing.T) {
 		if last := second.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ContainerID != "containerd://"+id {
 			t.Errorf("the run before: %+v", last)
 		}
+		// It is given more memory, and goes on.
+		b.mu.Lock()
+		more := b.pods[p.UID].DeepCopy()
+		b.mu.Unlock()
+		more.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
+		b.apply(more)
+		b.await(t, p.UID, "resized", func(p *corev1.Pod) bool {
+			limit := p.Status.ContainerStatuses[0].Resources.Limits[corev1.ResourceMemory]
+			return limit.Value() == 64<<20 && p.Status.ContainerStatuses[0].RestartCount == 1
+		})
 		// It fails again, and must wait.
 		b.mu.Lock()
 		b.failed[strings.TrimPrefix(second.Status.ContainerStatuses[0].ContainerID, "containerd://")] = true

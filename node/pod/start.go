@@ -121,6 +121,9 @@ func (w *worker) start(ctx context.Context, p *corev1.Pod, f *fact.Pod, name str
 				w.failed(p, name, err, broken)
 				return
 			}
+			if c, _ := find(p, name); w.given != nil {
+				w.given[name] = *c.Resources.DeepCopy()
+			}
 			delete(w.waiting, name)
 			delete(w.fails, name)
 			delete(w.hold, name)

@@ -24,7 +24,9 @@ type Seen struct {
 	Ended bool
 	// Verdict is why the Pod must not run here, or no longer; nil for none.
 	Verdict *Verdict
-	Now     time.Time
+	// Resizing are the conditions about a change of resources.
+	Resizing []corev1.PodCondition
+	Now      time.Time
 }
 
 // Verdict ends a Pod as failed.

@@ -33,18 +33,23 @@ type worker struct {
 	done    []func() // what finished work has to say
 	last    *fact.Pod
 
-	volumes  bool
-	images   map[string]*image
-	busy     map[string]context.CancelFunc // by container, or by what is done to the Pod as a whole
-	waiting  map[string]fact.Waiting
-	hold     map[string]time.Time // when the next start of a container may be tried
-	fails    map[string]int
-	backoffs backoffs
-	told     map[string]time.Time // the end of a run after which the wait was told
-	retryAt  time.Time            // when volumes, sandbox or end may be tried again
-	ending   *ending
-	finished bool        // nothing runs, and everything is given back
-	newer    *corev1.Pod // the Pod as the last write of its status left it, until the source shows it
+	volumes     bool
+	images      map[string]*image
+	busy        map[string]context.CancelFunc // by container, or by what is done to the Pod as a whole
+	waiting     map[string]fact.Waiting
+	hold        map[string]time.Time // when the next start of a container may be tried
+	fails       map[string]int
+	backoffs    backoffs
+	told        map[string]time.Time // the end of a run after which the wait was told
+	retryAt     time.Time            // when volumes, sandbox or end may be tried again
+	ending      *ending
+	finished    bool      // nothing runs, and everything is given back
+	allotted    allotment // what the node has agreed to, nil before the first look
+	given       allotment // what the containers that run were given
+	pending     *corev1.PodCondition
+	toldFit     Fit
+	resizeError string
+	newer       *corev1.Pod // the Pod as the last write of its status left it, until the source shows it
 }
 
 // The names of work on the Pod as a whole.
@@ -53,6 +58,7 @@ const (
 	workSandbox = "/sandbox"
 	workEnd     = "/end"
 	workRelease = "/release"
+	workResize  = "/resize"
 )
 
 // update hands over a newer state of the Pod.
@@ -158,8 +164,14 @@ func (w *worker) step(ctx context.Context, p *corev1.Pod, gone bool, verdict *Ve
 	if gone || p.DeletionTimestamp != nil || verdict != nil || terminal(p.Status.Phase) {
 		return w.end(ctx, p, f, gone, verdict)
 	}
+	p = w.allot(p, f)
 	w.m.Probes.Sync(p, f)
 	plan := decide(p, f, w.known(p, now))
+	change, anew := w.resizes(p, f)
+	plan.Kill = append(plan.Kill, anew...)
+	if len(change) > 0 && time.Until(w.retryAt) <= 0 {
+		w.resize(ctx, p, f, change)
+	}
 	if plan.Done && len(w.busy) == 0 {
 		return w.end(ctx, p, f, false, nil)
 	}
@@ -253,7 +265,7 @@ func (w *worker) carry(ctx context.Context, p *corev1.Pod, f *fact.Pod, plan Pla
 func (w *worker) show(ctx context.Context, p *corev1.Pod, f *fact.Pod, verdict *Verdict, ended bool) error {
 	st := derive(p, f, Seen{
 		HostIPs: w.m.HostIPs(), Runtime: w.m.Runtime, Waiting: maps.Clone(w.waiting), Volumes: w.volumes, Ended: ended, Verdict: verdict, Now: time.Now(),
-		Health: func(id string) Health { return w.m.Probes.Of(p.UID, id) },
+		Health: func(id string) Health { return w.m.Probes.Of(p.UID, id) }, Resizing: w.resizing(p, f),
 	})
 	if apiequality.Semantic.DeepEqual(&p.Status, st) {
 		return nil
