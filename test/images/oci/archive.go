@@ -50,7 +50,7 @@ func (a *Archive) scan() error {
 	var top *index
 	for {
 		head, err := in.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -128,7 +129,7 @@ func (t Tree) Read(from io.Reader, rename func(string) string) error {
 	in := tar.NewReader(from)
 	for {
 		head, err := in.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
