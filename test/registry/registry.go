@@ -47,7 +47,7 @@ const (
 // everybody, over HTTP, on a free port of loopback.
 type Options struct {
 	Archives []string // paths of OCI archives
-	Listen   string   // an address with port
+	Listen   string   // an address, with port, at which its clients reach it
 	Scheme   Scheme
 	Auth     Auth
 	User     string // with Basic and Token; "test" if empty
