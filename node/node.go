@@ -28,6 +28,8 @@ import (
 	"proa.dev/node/refs"
 	"proa.dev/node/runtime"
 	"proa.dev/node/self"
+	"proa.dev/node/source"
+	"proa.dev/node/volume"
 )
 
 // Config is what an agent is told.
@@ -58,15 +60,17 @@ type Config struct {
 // Agent is a running node.
 type Agent struct {
 	Config
-	own    *runtime.Runtime // nil where somebody else runs it
-	cri    *cri.Client
-	name   string // of the runtime
-	groups *cgroup.Tree
-	refs   *refs.Refs
-	node   *self.Node
-	prober *probe.Prober
-	pods   *pod.Manager
-	events *client.Recorder
+	own     *runtime.Runtime // nil where somebody else runs it
+	cri     *cri.Client
+	name    string // of the runtime
+	groups  *cgroup.Tree
+	refs    *refs.Refs
+	node    *self.Node
+	prober  *probe.Prober
+	pods    *pod.Manager
+	volumes *volume.Volumes
+	source  *source.Source
+	events  *client.Recorder
 }
 
 // Start brings up the runtime and puts the agent together. Nothing happens to Pods before Run.
@@ -113,14 +117,26 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		return netip.Addr{}
 	}
 	a.prober = probe.New(ctx, probe.Config{Runner: a.cri, Told: told, Changed: func(uid types.UID) { a.pods.Wake(uid) }, Host: first})
+	images := present{a.cri}
+	a.volumes = volume.New(volume.Parts{
+		Dir: c.Dir, Node: c.Name, Client: c.Client, Refs: a.refs, Told: told, Images: images, Allocatable: a.allocatable,
+		Recursive: func(*corev1.Pod) bool { return true }, Log: c.Log,
+	})
+	a.source = source.New(source.Config{
+		Node: c.Name, UID: a.uid, Client: c.Client, Folder: c.StaticPods, URL: c.StaticURL, Log: c.Log,
+		Lives: func(uid types.UID) bool { _, here := a.pods.Find(uid); return here },
+	})
 	a.pods = pod.New(pod.Config{
 		Client: a.cri, Runtime: a.name, Maker: maker, Cgroups: a.groups, Probes: a.prober, Hooks: hook.New(a.cri, told, first),
-		Images: present{a.cri}, Volumes: noVolumes{},
-		Told: told, Statuses: &statuses{client: c.Client, mirror: func(*corev1.Pod) (*corev1.Pod, bool) { return nil, false }},
-		Said: func(*cri.ContainerStatus) string { return "" }, Expand: container.ExpandPath, HostIPs: a.ips,
-		Dir: filepath.Join(c.Dir, "pods"), Logs: filepath.Join(c.Dir, "logs", "pods"), Log: c.Log,
+		Images: images, Volumes: a.volumes,
+		Told: told, Statuses: &statuses{client: c.Client, mirror: a.source.Mirror},
+		Said: container.Said, Expand: container.ExpandPath, HostIPs: a.ips,
+		Logs: filepath.Join(c.Dir, "logs", "pods"), Log: c.Log,
 	})
-	a.refs.OnChange(a.pods.Again)
+	a.refs.OnChange(func(uid types.UID) {
+		a.volumes.Wake(uid)
+		a.pods.Again(uid)
+	})
 	return a, nil
 }
 
@@ -157,31 +173,35 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.events.Run(ctx) })
 	wg.Go(func() { a.pods.Run(ctx) })
 	wg.Go(func() { a.load(ctx) })
+	wg.Go(func() { a.volumes.Run(ctx) })
 	wg.Go(func() { a.follow(ctx) })
 	return a.node.Run(ctx)
 }
 
 // follow hands the Pods of the node to their workers.
 func (a *Agent) follow(ctx context.Context) {
-	view, err := a.Client.Part(ctx, gr.Pods, client.Scope{Node: a.Name})
-	if err != nil {
-		a.Log.ErrorContext(ctx, "cannot see the Pods of this node", "err", err)
-		return
-	}
-	for o := range view.List("") {
-		a.pods.Update(o.(*corev1.Pod), nil)
-	}
-	a.pods.Complete(ctx)
-	for ev := range view.Events(ctx) {
-		switch p, _ := ev.Object.(*corev1.Pod); {
-		case ev.Gap:
-			a.pods.Relook(ctx)
-		case ev.Deleted:
-			a.pods.Gone(p.UID)
+	complete := false
+	for u := range a.source.Updates(ctx) {
+		switch {
+		case u.Pod == nil:
+		case u.Gone:
+			a.pods.Gone(u.Pod.UID)
 		default:
-			a.pods.Update(p, nil)
+			a.pods.Update(u.Pod, nil)
+		}
+		if u.Complete && !complete {
+			complete = true
+			a.pods.Complete(ctx)
 		}
 	}
+}
+
+// uid is that of the Node, empty before it is registered.
+func (a *Agent) uid() types.UID {
+	if n := a.node.Current(); n != nil {
+		return n.UID
+	}
+	return ""
 }
 
 // load brings the archives that wait for the node's start.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/node/cri"
 	"proa.dev/node/fact"
@@ -20,12 +19,3 @@ func (b present) Ensure(ctx context.Context, _ *corev1.Pod, c *corev1.Container)
 	}
 	return r.Image, nil
 }
-
-type noVolumes struct{}
-
-func (noVolumes) Mount(context.Context, *corev1.Pod) error { return nil }
-func (noVolumes) Binds(context.Context, *corev1.Pod, *corev1.Container, func(string) (string, error)) ([]*cri.Mount, []*cri.Device, error) {
-	return nil, nil, nil
-}
-func (noVolumes) Unmount(context.Context, types.UID) error  { return nil }
-func (noVolumes) Left(context.Context) ([]types.UID, error) { return nil, nil }

@@ -52,8 +52,8 @@ type Config struct {
 	Fits func(p *corev1.Pod) Fit
 	// HostIPs are the addresses of the node.
 	HostIPs func() []netip.Addr
-	// Dir is the folder of all Pods, Logs that of their logs.
-	Dir, Logs string
+	// Logs is the folder of the logs of all Pods.
+	Logs string
 	// Freed is called when a Pod has given back what it used.
 	Freed func()
 	Log   *slog.Logger
@@ -251,15 +251,16 @@ func (m *Manager) forget(log string) {
 	}
 }
 
-// erase removes the folders of a Pod. Nothing may be mounted in them any more: what is behind a mount is not ours.
+// erase removes the folders of a Pod.
 func (m *Manager) erase(ctx context.Context, p *corev1.Pod) error {
 	if err := m.release(ctx, p.UID); err != nil {
 		return err
 	}
-	for _, dir := range []string{filepath.Join(m.Dir, string(p.UID)), m.LogDir(p)} {
-		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("remove %s: %w", dir, err)
-		}
+	if err := m.Volumes.Remove(ctx, p.UID); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(m.LogDir(p)); err != nil {
+		return fmt.Errorf("remove the logs: %w", err)
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ type Volumes interface {
 	Binds(ctx context.Context, p *corev1.Pod, c *corev1.Container, expand func(string) (string, error)) ([]*cri.Mount, []*cri.Device, error)
 	// Unmount takes the volumes of a Pod away, with what was only theirs.
 	Unmount(ctx context.Context, uid types.UID) error
+	// Remove removes all that a Pod has kept on this node, after Unmount.
+	Remove(ctx context.Context, uid types.UID) error
 	// Left are the Pods that have volumes here.
 	Left(ctx context.Context) ([]types.UID, error)
 }

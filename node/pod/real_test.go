@@ -77,7 +77,7 @@ func start(t *testing.T) *bench {
 	b.Manager = pod.New(pod.Config{
 		Client: client, Runtime: "containerd", Images: b, Volumes: none{}, Maker: plain{dir}, Cgroups: group(config.CgroupRoot), Probes: b, Hooks: none{}, Told: b, Statuses: b,
 		Said: func(*cri.ContainerStatus) string { return "" }, HostIPs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
-		Dir: filepath.Join(dir, "pods"), Logs: filepath.Join(dir, "logs"), Log: log,
+		Logs: filepath.Join(dir, "logs"), Log: log,
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -165,6 +165,7 @@ func (none) Mount(context.Context, *corev1.Pod) error { return nil }
 func (none) Binds(context.Context, *corev1.Pod, *corev1.Container, func(string) (string, error)) ([]*cri.Mount, []*cri.Device, error) {
 	return nil, nil, nil
 }
+func (none) Remove(context.Context, types.UID) error   { return nil }
 func (none) Unmount(context.Context, types.UID) error  { return nil }
 func (none) Left(context.Context) ([]types.UID, error) { return nil, nil }
 func (none) Run(context.Context, *corev1.Pod, *corev1.Container, string, []netip.Addr, *corev1.LifecycleHandler) error {

@@ -29,7 +29,7 @@ func (w *worker) mount(ctx context.Context, p *corev1.Pod) {
 			if broken {
 				return
 			}
-			w.m.Told.Event(p, "", corev1.EventTypeWarning, "FailedMount", "%v", err)
+			w.log.Debug("the volumes of a Pod are not ready; it is tried again", "err", err) // who mounts has told it
 			w.retry(workVolumes)
 		}
 	})
