@@ -25,7 +25,7 @@ import (
 // create stores a new object, answers a question, or performs an action on an object.
 func (s *Server) create(ctx context.Context, r *Request) (*Response, error) {
 	if r.Sub != nil && r.Sub.Connect != nil {
-		return s.connect(ctx, r)
+		return nil, errStream
 	}
 	obj, err := s.decode(r)
 	if err != nil {
@@ -222,16 +222,4 @@ func done(out kind.Object, err error) (*Response, error) {
 
 func success(code int32) *metav1.Status {
 	return &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: code}
-}
-
-// connect opens a stream to an object.
-func (s *Server) connect(ctx context.Context, r *Request) (*Response, error) {
-	parent, err := s.State.Get(ctx, r.Def.Storage().Resource(), r.Namespace, r.Name)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.Sub.Connect(ctx, s.door(r), parent.DeepCopyObject().(kind.Object)); err != nil {
-		return nil, err
-	}
-	return ok(success(http.StatusOK)), nil
 }

@@ -228,6 +228,10 @@ func (s *Server) serveResource(w *recorder, req *http.Request, rt route, by *ask
 		s.lost(w, req, rt, who)
 		return
 	}
+	if r.Sub != nil && r.Sub.Connect != nil && r.Name != "" {
+		s.serveStream(w, req, r, rt.rest)
+		return
+	}
 	if !rt.fits(def) {
 		err := s.authorize(req.Context(), r)
 		if err == nil {

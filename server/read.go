@@ -24,7 +24,7 @@ import (
 // get serves GET of one object or subresource.
 func (s *Server) get(ctx context.Context, r *Request) (*Response, error) {
 	if r.Sub != nil && r.Sub.Connect != nil {
-		return s.connect(ctx, r)
+		return nil, errStream
 	}
 	obj, err := s.find(ctx, r)
 	if err != nil {

@@ -54,6 +54,10 @@ type Config struct {
 	Watching func(Observation) (ended func())
 	// Paths serves what is not a resource: health, metrics, OpenAPI and the like. Discovery is the server's own.
 	Paths http.Handler
+	// Nodes leads to nodes and their Pods; nil when there is no way.
+	Nodes Nodes
+	// SplitLogs lets clients choose one stream of a log.
+	SplitLogs bool
 	// Address is where clients reach the server, for discovery.
 	Address string
 	// Fair shares the server out between its users; nil for the usual.

@@ -1,15 +1,12 @@
 package core
 
 import (
-	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -42,10 +39,8 @@ func Nodes() *kind.Def {
 			{Name: "status", Prepare: prepareNodeStatus, Validate: validateNodeChange},
 			{
 				Name: "proxy", Verbs: proxyVerbs(),
-				Body: &kind.Body{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("NodeProxyOptions")},
-				Connect: func(_ context.Context, _ kind.Door, n *corev1.Node) error {
-					return apierrors.NewServiceUnavailable(fmt.Sprintf("no connection to node %q", n.Name))
-				},
+				Body:    &kind.Body{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("NodeProxyOptions")},
+				Connect: connectNode,
 			},
 		},
 	})

@@ -220,23 +220,6 @@ func TestEvictRefused(t *testing.T) {
 	}
 }
 
-func TestStreams(t *testing.T) {
-	p := running()
-	if err := connectNode(t.Context(), nil, p); !apierrors.IsBadRequest(err) || err.Error() != "pod p does not have a host assigned" {
-		t.Errorf("exec without a node: %v", err)
-	}
-	if err := connectLog(t.Context(), nil, p); err != nil {
-		t.Errorf("log without a node: %v", err)
-	}
-	if err := connectAddress(t.Context(), nil, p); !apierrors.IsBadRequest(err) || err.Error() != "address not allowed" {
-		t.Errorf("proxy without an address: %v", err)
-	}
-	p.Spec.NodeName = "node"
-	if err := connectNode(t.Context(), &fakeDoor{pod: p}, p); !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("exec without an agent: %v", err)
-	}
-}
-
 func TestScale(t *testing.T) {
 	def := ReplicationControllers()
 	sub := def.Sub("scale")

@@ -1,17 +1,13 @@
 package core
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -215,18 +211,4 @@ func serviceStatusWarnings(s, _ *corev1.Service) []string {
 		}
 	}
 	return warnings
-}
-
-// connectService says why there is no way to a service from here: nothing behind it, or no node to go through.
-func connectService(ctx context.Context, d kind.Door, s *corev1.Service) error {
-	slices, err := d.List(ctx, schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"}, s.Namespace)
-	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	for slice := range slices {
-		if slice.GetLabels()[discoveryv1.LabelServiceName] == s.Name {
-			return apierrors.NewServiceUnavailable(fmt.Sprintf("no connection to the endpoints of service %q", s.Name))
-		}
-	}
-	return apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", s.Name))
 }

@@ -79,7 +79,8 @@ type SubDef struct {
 	View     func(parent Object) (Object, error)
 	Change   func(parent, body Object) error
 	Do       func(ctx context.Context, d Door, call *Call, parent Object) (Object, error)
-	Connect  func(ctx context.Context, d Door, parent Object) error
+	Connect  func(ctx context.Context, d Door, c *Connection) (*Target, error)
+	Needs    string
 }
 
 // DeletionDef is Deletion without the type.
@@ -477,11 +478,7 @@ func defineSub[T any, P interface {
 			return s.Do(ctx, door, call, typed[T, P](parent))
 		}
 	}
-	if s.Connect != nil {
-		sub.Connect = func(ctx context.Context, door Door, parent Object) error {
-			return s.Connect(ctx, door, (*T)(parent.(P)))
-		}
-	}
+	sub.Connect, sub.Needs = s.Connect, s.Needs
 	return sub
 }
 

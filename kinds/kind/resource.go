@@ -5,7 +5,9 @@ package kind
 
 import (
 	"context"
+	"net/url"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -196,9 +198,52 @@ type Sub[T any] struct {
 	// Do performs the action on the named parent.
 	Do func(ctx context.Context, d Door, call *Call, parent *T) (Object, error)
 
-	// Connect opens a stream to the parent. Until nodes exist it only says why it cannot.
-	Connect func(ctx context.Context, d Door, parent *T) error
+	// Connect says where a stream leads. It looks for the parent itself, because the name may say more than a name.
+	Connect func(ctx context.Context, d Door, c *Connection) (*Target, error)
+	// Needs is a verb that a stream needs besides the one of the request: what can be done with a GET need not be harmless.
+	Needs string
 }
+
+// Connection is a request for a stream.
+type Connection struct {
+	Namespace string
+	// Name is as it stands in the path; that of a proxy may be SCHEME:NAME:PORT.
+	Name string
+	// Path is what follows the subresource, without a slash before it.
+	Path  string
+	Query url.Values
+	// Split lets one stream of a log be chosen.
+	Split bool
+}
+
+// Target is where a stream leads: to the agent of a node, or to an address.
+type Target struct {
+	// Node is the node whose agent serves the stream. Port is another port of the node than the agent's, and goes with Scheme.
+	Node *corev1.Node
+	Port string
+	// Host is an address with its port to connect to instead.
+	Scheme, Host string
+
+	Path  string
+	Query url.Values // nil for that of the request
+
+	Shape Shape
+	// Flush sends what there is at once, and does not wait for more.
+	Flush bool
+}
+
+// Shape is how a stream is passed on.
+type Shape int
+
+// The shapes of streams.
+const (
+	// Upgrade turns the connection into a stream in both directions.
+	Upgrade Shape = iota
+	// Text is read to its end.
+	Text
+	// Proxy passes on whatever HTTP there is, with its links changed so that they lead back here.
+	Proxy
+)
 
 // Body is the type of a request or response that is not the resource's own.
 type Body struct {

@@ -1,0 +1,208 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/kind"
+	"proa.dev/server/authz"
+)
+
+// Nodes leads to nodes and their Pods.
+type Nodes interface {
+	// Agent is the way to the agent of a node: where it is, and how to talk to it. Port is the one it listens at.
+	Agent(n *corev1.Node) (at *url.URL, by *http.Transport, err error)
+	// Direct is the way to everything else.
+	Direct() *http.Transport
+}
+
+// errStream refuses streams to callers in this process, which have no connection to turn into one.
+var errStream = badRequest("a stream needs a connection of its own")
+
+// serveStream connects a client with a node or a Pod: hops 3, 4 and 6 as for any request, and then the bytes pass.
+func (s *Server) serveStream(w *recorder, req *http.Request, r *Request, rest string) {
+	if req.Method == http.MethodHead {
+		r.Verb = "get"
+	}
+	ctx := req.Context()
+	target, err := s.connect(ctx, r, rest, req.URL.Query())
+	warnings(w, r)
+	if err != nil {
+		s.fail(w, req, err)
+		return
+	}
+	if target == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	loc, by, err := s.way(target)
+	if err != nil {
+		s.fail(w, req, err)
+		return
+	}
+	says := responder{s}
+	switch target.Shape {
+	case kind.Text:
+		s.passText(w, req, r, loc, by, target.Flush)
+	case kind.Proxy:
+		proxy.NewUpgradeAwareHandler(loc, by, true, false, says).ServeHTTP(w, req) //nolint:contextcheck // it takes that of the request
+	default:
+		proxy.NewUpgradeAwareHandler(loc, by, false, true, says).ServeHTTP(w, req) //nolint:contextcheck // it takes that of the request
+	}
+}
+
+// connect says where a stream leads, if the client may have it.
+func (s *Server) connect(ctx context.Context, r *Request, rest string, q url.Values) (*kind.Target, error) {
+	if err := s.authorize(ctx, r); err != nil {
+		return nil, err
+	}
+	if !r.Sub.Allows(r.Verb) {
+		return nil, methodNotAllowed()
+	}
+	r.Clock.Done(hop.Authorize)
+	if r.Verb != "get" || r.Sub.Name != "log" { // to read a log is to read
+		a := s.admission(r, nil, nil)
+		a.Verb = "connect"
+		for _, plugins := range [][]Plugin{s.Mutate, s.Check} {
+			if err := admit(ctx, plugins, a); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if n := r.Sub.Needs; n != "" && n != r.Verb {
+		if err := s.also(ctx, r, n); err != nil {
+			return nil, err
+		}
+	}
+	return r.Sub.Connect(ctx, s.door(r), &kind.Connection{Namespace: r.Namespace, Name: r.Name, Path: rest, Query: q, Split: s.SplitLogs})
+}
+
+// also asks whether the client may use another verb than its own, too.
+func (s *Server) also(ctx context.Context, r *Request, verb string) error {
+	decision, reason, err := s.Authz.Authorize(ctx, authz.Attributes{
+		User: r.User, Verb: verb, Namespace: r.Namespace, IsResource: true,
+		Group: r.Def.Group, Version: r.Def.Version, Resource: r.Def.Plural, Subresource: r.Sub.Name, Name: r.Name,
+	})
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if decision != authz.Allow {
+		return apierrors.NewForbidden(r.Def.Resource(), r.Name, errors.New(reason))
+	}
+	return nil
+}
+
+// way is how to get to a target.
+func (s *Server) way(t *kind.Target) (*url.URL, *http.Transport, error) {
+	if s.Nodes == nil {
+		return nil, nil, apierrors.NewServiceUnavailable("no node agent is connected")
+	}
+	to := &url.URL{Scheme: t.Scheme, Host: t.Host}
+	by := s.Nodes.Direct()
+	if t.Node != nil {
+		agent, how, err := s.Nodes.Agent(t.Node)
+		if err != nil {
+			return nil, nil, err
+		}
+		if t.Shape == kind.Proxy {
+			// A Node may claim any address; the server's own are not to be reached so.
+			if ip := net.ParseIP(agent.Hostname()); ip != nil && !ip.IsGlobalUnicast() {
+				return nil, nil, badRequest("address not allowed")
+			}
+		}
+		if t.Port == "" || t.Port == agent.Port() {
+			to, by = agent, how
+		} else {
+			to.Host = net.JoinHostPort(agent.Hostname(), t.Port)
+		}
+	}
+	loc := *to
+	loc.Path = utilnet.JoinPreservingTrailingSlash(loc.Path, t.Path)
+	loc.RawQuery = t.Query.Encode()
+	return &loc, by, nil
+}
+
+// passText reads a text from a node and writes it to the client.
+func (s *Server) passText(w *recorder, req *http.Request, r *Request, loc *url.URL, by *http.Transport, flush bool) {
+	ask, err := http.NewRequestWithContext(req.Context(), http.MethodGet, loc.String(), http.NoBody)
+	if err != nil {
+		s.fail(w, req, fmt.Errorf("failed to construct request for %s, got %w", loc, err))
+		return
+	}
+	client := &http.Client{Transport: by, CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("redirects forbidden") }}
+	resp, err := client.Do(ask)
+	if err != nil {
+		s.fail(w, req, err)
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := refusal(resp, schema.GroupResource{Resource: r.Def.Plural + "/" + r.Sub.Name}, r.Name); err != nil {
+		s.fail(w, req, err)
+		return
+	}
+	if wsstream.IsWebSocketRequest(req) {
+		if err := wsstream.NewReader(resp.Body, true, wsstream.NewDefaultReaderProtocols()).Copy(w, req); err != nil {
+			s.Log.DebugContext(req.Context(), "a text over a WebSocket ended early", "path", req.URL.Path, "err", err)
+		}
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain")
+	w.WriteHeader(http.StatusOK)
+	w.Flush()
+	var out io.Writer = w
+	if flush {
+		out = atOnce{w}
+	}
+	_, _ = io.Copy(out, resp.Body) // either end may leave
+}
+
+// refusal is what a node says when it does not answer, as clients of the API know it.
+func refusal(resp *http.Response, gr schema.GroupResource, name string) error {
+	if resp.StatusCode >= http.StatusOK && resp.StatusCode <= http.StatusPartialContent {
+		return nil
+	}
+	const most = 50000
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	text := strings.TrimSuffix(string(body), "\n")
+	switch {
+	case err != nil:
+		return apierrors.NewInternalError(err)
+	case resp.StatusCode == http.StatusInternalServerError:
+		return apierrors.NewInternalError(errors.New(text))
+	case resp.StatusCode == http.StatusBadRequest:
+		return apierrors.NewBadRequest(text)
+	}
+	return apierrors.NewGenericServerResponse(resp.StatusCode, "", gr, name, text, 0, false)
+}
+
+// atOnce sends everything as soon as it is written.
+type atOnce struct{ *recorder }
+
+// Write writes and sends.
+func (a atOnce) Write(b []byte) (int, error) {
+	n, err := a.recorder.Write(b)
+	a.Flush()
+	return n, err
+}
+
+// responder says what went wrong on the way to a target.
+type responder struct{ *Server }
+
+// Error answers with the Status of an error.
+func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) {
+	r.fail(w, req, err)
+}
