@@ -63,7 +63,7 @@ var layers = []layer{
 	{"run/pki", "errs", "keys and files, usable without a server"},
 	{"run", ". server store watch client control schedule node network kinds hop errs kv", "process life puts the parts together; only the command line is above it"},
 	{"proatest", "run client kinds hop errs kv", "a test gets the same cluster that a process runs"},
-	{"cli", ". run client kinds hop errs trace why ui", "commands are users of the system, not parts of it"},
+	{"cli", ". run client kinds hop errs trace why ui node/check", "commands are users of the system, not parts of it"},
 	{"ui", "client kinds hop errs trace why", "the page is a client"},
 	{"cmd/proa-cni", "network/cni", "it is started for every Pod and must stay small"},
 	{"parts", "", "it builds programs, and is no part of them"},

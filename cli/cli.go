@@ -35,7 +35,7 @@ type Command struct {
 // commands are all words, in the order in which one meets them.
 func commands() []Command {
 	return []Command{
-		upCommand(), downCommand(), statusCommand(), kubectlCommand(),
+		upCommand(), downCommand(), statusCommand(), checkCommand(), kubectlCommand(),
 		imagesCommand(), serverCommand(), certsCommand(), versionCommand(),
 	}
 }

@@ -125,10 +125,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, request mes
 	return answer, plain(err)
 }
 
-var (
-	errNotThere = errors.New("not found")
-	errThere    = errors.New("already exists")
-)
+var errThere = errors.New("already exists")
 
 // plain is an error in the words of containerd, without those of the protocol.
 func plain(err error) error {
@@ -138,8 +135,6 @@ func plain(err error) error {
 		return nil
 	case !ok:
 		return err
-	case s.Code() == codes.NotFound:
-		return fmt.Errorf("%w: %s", errNotThere, s.Message())
 	case s.Code() == codes.AlreadyExists:
 		return fmt.Errorf("%w: %s", errThere, s.Message())
 	case s.Code() == codes.Canceled:
