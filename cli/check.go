@@ -8,7 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"text/tabwriter"
+	"strings"
 
 	host "proa.dev/node/check"
 )
@@ -88,49 +88,46 @@ func showChecks(w io.Writer, rows []host.Row, format string) error {
 	return err
 }
 
-func printChecks(w io.Writer, rows []host.Row, paint func(host.State) string) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	lacking := 0
+func printChecks(w io.Writer, rows []host.Row, paint func(state host.State, word string) string) error {
+	state, name, lacking := 0, 0, 0
 	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%s", paint(r.State), r.Name)
-		if r.Says != "" {
-			fmt.Fprintf(table, "\t%s", r.Says)
-		}
-		fmt.Fprintln(table)
-		if r.Do != "" {
-			fmt.Fprintf(table, "%s\t\t→ %s\n", paint(""), r.Do)
-		}
+		state, name = max(state, len(r.State)), max(name, len(r.Name))
 		if r.State == host.Missing {
 			lacking++
 		}
 	}
-	if err := table.Flush(); err != nil {
-		return err
+	var b strings.Builder
+	for _, r := range rows {
+		rest := strings.TrimRight(fmt.Sprintf("%-*s  %s", name, r.Name, r.Says), " ")
+		fmt.Fprintf(&b, "%s  %s\n", paint(r.State, fmt.Sprintf("%-*s", state, r.State)), rest)
+		if r.Do != "" {
+			fmt.Fprintf(&b, "%*s  → %s\n", state+2+name, "", r.Do)
+		}
 	}
 	switch lacking {
 	case 0:
-		fmt.Fprintln(w, "\nThis host can run nodes.")
+		b.WriteString("\nThis host can run nodes.\n")
 	case 1:
-		fmt.Fprintln(w, "\nThis host cannot run nodes: one thing is missing.")
+		b.WriteString("\nThis host cannot run nodes: one thing is missing.\n")
 	default:
-		fmt.Fprintf(w, "\nThis host cannot run nodes: %d things are missing.\n", lacking)
+		fmt.Fprintf(&b, "\nThis host cannot run nodes: %d things are missing.\n", lacking)
 	}
-	return nil
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
-// painter colours the states, if there is a terminal to show colours. All of its words have the same number of bytes that
-// are not seen, so that columns stay straight.
-func painter(w io.Writer) func(host.State) string {
+// painter colours the states, if there is a terminal to show colours.
+func painter(w io.Writer) func(state host.State, word string) string {
 	file, ok := w.(*os.File)
 	if ok {
 		info, err := file.Stat()
 		ok = err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	}
-	colour := map[host.State]string{host.OK: "32", host.Note: "33", host.Missing: "31", "": "39"}
-	return func(s host.State) string {
+	colour := map[host.State]string{host.OK: "32", host.Note: "33", host.Missing: "31"}
+	return func(s host.State, word string) string {
 		if !ok {
-			return string(s)
+			return word
 		}
-		return "\x1b[" + colour[s] + "m" + string(s) + "\x1b[0m"
+		return "\x1b[" + colour[s] + "m" + word + "\x1b[0m"
 	}
 }

@@ -37,7 +37,7 @@ func TestChecksHaveNoColourInAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if got := painter(file)(host.Missing); got != "missing" {
+	if got := painter(file)(host.Missing, "missing"); got != "missing" {
 		t.Errorf("painted %q into a file", got)
 	}
 }
