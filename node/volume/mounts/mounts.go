@@ -83,24 +83,51 @@ const (
 	ReadOnly
 )
 
-// Bind shows a folder or file at another place as well, without what is mounted below it.
-func Bind(from, to string, a Access) error {
+// Bind shows a folder or file at another place as well, without what is mounted below it. Options such as noexec count there;
+// those that only a file system understands are none of a bind's.
+func Bind(from, to string, a Access, options ...string) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s at %s: %w", from, to, err)
 	}
-	if a == ReadWrite {
+	var extra uintptr
+	for _, o := range options {
+		extra |= flagOf(o)
+	}
+	if a == ReadOnly {
+		extra |= unix.MS_RDONLY
+	}
+	if extra == 0 {
 		return nil
 	}
 	var s unix.Statfs_t
-	flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY)
 	if unix.Statfs(to, &s) == nil {
 		// What the file system forbids already must be said again, or the kernel refuses.
-		flags |= uintptr(s.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME | unix.MS_RELATIME)
+		extra |= uintptr(s.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME | unix.MS_RELATIME)
 	}
-	if err := unix.Mount("", to, "", flags, ""); err != nil {
-		return errors.Join(fmt.Errorf("make %s read-only: %w", to, err), Unmount(to))
+	if err := unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|extra, ""); err != nil {
+		return errors.Join(fmt.Errorf("restrict %s: %w", to, err), Unmount(to))
 	}
 	return nil
+}
+
+func flagOf(option string) uintptr {
+	switch option {
+	case "ro":
+		return unix.MS_RDONLY
+	case "noexec":
+		return unix.MS_NOEXEC
+	case "nosuid":
+		return unix.MS_NOSUID
+	case "nodev":
+		return unix.MS_NODEV
+	case "noatime":
+		return unix.MS_NOATIME
+	case "nodiratime":
+		return unix.MS_NODIRATIME
+	case "relatime":
+		return unix.MS_RELATIME
+	}
+	return 0
 }
 
 // Program mounts by the mount program of the host, which knows the helpers of file systems such as NFS. The error has what

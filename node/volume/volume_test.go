@@ -1,0 +1,326 @@
+package volume_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/client"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+	"proa.dev/node/cri"
+	"proa.dev/node/refs"
+	"proa.dev/node/volume"
+	"proa.dev/node/volume/mounts"
+	"proa.dev/proatest"
+)
+
+// world is a cluster with one node, and the volumes of that node.
+type world struct {
+	*testing.T
+	cluster *proatest.Cluster
+	agent   client.Client
+	pods    client.View
+	dir     string
+	refs    *refs.Refs
+	*volume.Volumes
+
+	mu     sync.Mutex
+	events []string
+}
+
+func start(t *testing.T) *world {
+	t.Helper()
+	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, cluster: c, dir: dir}
+	w.agent = c.Server.Client(&user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes", "system:authenticated"}})
+	w.create(gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"kubernetes.io/hostname": "n1"}}})
+	if w.pods, err = w.agent.Part(t.Context(), gr.Pods, client.Scope{Node: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the default service account", func() bool {
+		_, err := c.Client.Get(t.Context(), gr.ServiceAccounts, "default", "default", "")
+		_, err2 := c.Client.Get(t.Context(), gr.ConfigMaps, "default", "kube-root-ca.crt", "")
+		return err == nil && err2 == nil
+	})
+	w.restart()
+	t.Cleanup(func() {
+		w.refs.Close()
+		if err := mounts.Clear(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// restart begins with nothing in memory, like an agent that was killed.
+func (w *world) restart() {
+	log := slog.New(slog.NewTextHandler(w.Output(), nil))
+	if w.refs != nil {
+		w.refs.Close()
+	}
+	w.refs = refs.New(w.agent, log)
+	w.Volumes = volume.New(volume.Parts{
+		Dir: w.dir, Node: "n1", Client: w.agent, Refs: w.refs, Told: w, Images: w, Log: log,
+		Allocatable: func() corev1.ResourceList {
+			return corev1.ResourceList{"memory": resource.MustParse("64Mi"), "cpu": resource.MustParse("2")}
+		},
+		Recursive: func(*corev1.Pod) bool { return true },
+	})
+	ctx, stop := context.WithCancel(w.Context())
+	done := make(chan struct{})
+	v := w.Volumes
+	go func() { v.Run(ctx); close(done) }()
+	w.Cleanup(func() { stop(); <-done })
+}
+
+func (w *world) Event(p *corev1.Pod, _, eventType, reason, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, fmt.Sprintf("%s %s %s", eventType, reason, fmt.Sprintf(format, args...)))
+}
+
+func (w *world) Ensure(_ context.Context, _ *corev1.Pod, c *corev1.Container) (*cri.Image, error) {
+	return &cri.Image{Id: "sha256:" + c.Image}, nil
+}
+
+func (w *world) told(event string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Contains(w.events, event)
+}
+
+func (w *world) create(on schema.GroupResource, o kind.Object) kind.Object {
+	w.Helper()
+	made, err := w.cluster.Client.Create(w.Context(), on, o)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return made
+}
+
+func (w *world) update(on schema.GroupResource, o kind.Object) {
+	w.Helper()
+	if _, err := w.cluster.Client.Update(w.Context(), on, o, ""); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// until waits for something that must become true.
+func (w *world) until(what string, ok func() bool) {
+	w.Helper()
+	for begin := time.Now(); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			w.Fatalf("waited in vain for %s; events: %q", what, w.events)
+		}
+	}
+}
+
+// pod makes a Pod on the node from its spec.
+func (w *world) pod(name, spec string) *corev1.Pod {
+	w.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}}}
+	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
+		w.Fatal(err)
+	}
+	p.Spec.NodeName, p.Spec.AutomountServiceAccountToken = "n1", new(false)
+	for i := range p.Spec.Containers {
+		p.Spec.Containers[i].Image = "none"
+	}
+	p = w.create(gr.Pods, p).(*corev1.Pod)
+	if err := w.pods.Reach(w.Context(), 0); err != nil {
+		w.Fatal(err)
+	}
+	return p
+}
+
+func (w *world) mount(p *corev1.Pod) {
+	w.Helper()
+	if err := w.Mount(w.Context(), p); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// at is a path inside a volume.
+func (w *world) at(p *corev1.Pod, plugin, rest string) string {
+	return filepath.Join(w.dir, "pods", string(p.UID), "volumes", "kubernetes.io~"+plugin, rest)
+}
+
+func (w *world) read(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "error: " + strings.ReplaceAll(err.Error(), w.dir, "")
+	}
+	return string(data)
+}
+
+func asRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root may mount")
+	}
+}
+
+func configMap(name string, pairs ...string) *corev1.ConfigMap {
+	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{}}
+	for i := 0; i < len(pairs); i += 2 {
+		c.Data[pairs[i]] = pairs[i+1]
+	}
+	return c
+}
+
+func TestConfigMapIsFollowed(t *testing.T) {
+	w := start(t)
+	c := w.create(gr.ConfigMaps, configMap("settings", "a", "1", "b", "2")).(*corev1.ConfigMap)
+	p := w.pod("web", `{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}, {name: some, mountPath: /some}]}], volumes: [
+		{name: v, configMap: {name: settings}}, {name: some, configMap: {name: settings, defaultMode: 0o400, items: [{key: a, path: deep/A}, {key: b, path: B, mode: 0o640}]}},
+		{name: unused, configMap: {name: none}}]}`)
+	w.mount(p)
+	v, some := w.at(p, "configmap", "v"), w.at(p, "configmap", "some")
+	if w.read(v+"/a") != "1" || w.read(v+"/b") != "2" || w.read(some+"/deep/A") != "1" || w.read(some+"/B") != "2" {
+		t.Error(w.read(v+"/a"), w.read(v+"/b"), w.read(some+"/deep/A"), w.read(some+"/B"))
+	}
+	for path, want := range map[string]fs.FileMode{v + "/a": 0o644, some + "/deep/A": 0o400, some + "/B": 0o640} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	before, err := os.Readlink(v + "/..data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mount(p)
+	if after, _ := os.Readlink(v + "/..data"); after != before {
+		t.Error("mounted again, the contents were written again")
+	}
+	c.Data = map[string]string{"a": "one", "b": "2", "c": "3"}
+	w.update(gr.ConfigMaps, c)
+	w.until("the new contents", func() bool {
+		return w.read(v+"/a") == "one" && w.read(v+"/c") == "3" && w.read(some+"/deep/A") == "one"
+	})
+	if err := w.Unmount(w.Context(), p.UID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(w.dir, "pods", string(p.UID))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder of the Pod is left: %v", err)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	w := start(t)
+	p := w.pod("web", `{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}, {name: ok, mountPath: /ok}, {name: maybe, mountPath: /maybe}]}], volumes: [
+		{name: v, configMap: {name: later}}, {name: ok, emptyDir: {}}, {name: maybe, configMap: {name: never, optional: true}}]}`)
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	err := w.Mount(ctx, p)
+	stop()
+	if err == nil || err.Error() != "unmounted volumes=[v], unattached volumes=[], failed to process volumes=[]: context deadline exceeded" || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if event := `Warning FailedMount MountVolume.SetUp failed for volume "v" : configmap "later" not found`; !w.told(event) {
+		t.Errorf("the events are %q", w.events)
+	}
+	done := make(chan error, 1)
+	go func() { done <- w.Mount(t.Context(), p) }()
+	w.create(gr.ConfigMaps, configMap("later", "k", "v"))
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it was not noticed that what was missing has been made")
+	}
+	if all, err := os.ReadDir(w.at(p, "configmap", "maybe")); err != nil || len(all) != 2 {
+		t.Errorf("what is optional has %v, %v", all, err)
+	}
+	w.create(gr.ConfigMaps, configMap("never", "k", "v"))
+	w.until("what was optional", func() bool { return w.read(w.at(p, "configmap", "maybe/k")) == "v" })
+}
+
+func TestUnboundClaim(t *testing.T) {
+	w := start(t)
+	w.create(gr.PersistentVolumeClaims, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new("none"),
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("1Gi")}},
+		},
+	})
+	p := w.pod("web", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: data}}]}`)
+	want := "unmounted volumes=[d], unattached volumes=[], failed to process volumes=[d]: error processing PVC default/data: PVC is not bound"
+	if err := w.Mount(t.Context(), p); err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	if event := "Warning FailedMount Unable to attach or mount volumes: " + want; !w.told(event) {
+		t.Errorf("the events are %q", w.events)
+	}
+}
+
+func TestSecretsAndTokens(t *testing.T) {
+	asRoot(t)
+	w := start(t)
+	w.create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, StringData: map[string]string{"k": "hush"}})
+	p := w.pod("web", `{securityContext: {runAsUser: 1000, fsGroup: 2000}, containers: [{name: c, resources: {limits: {memory: 32Mi, cpu: 1500m}},
+		volumeMounts: [{name: s, mountPath: /s}, {name: d, mountPath: /d}, {name: all, mountPath: /all}]}], volumes: [
+		{name: s, secret: {secretName: s}},
+		{name: d, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}, {path: cpu, resourceFieldRef: {containerName: c, resource: limits.cpu, divisor: 1m}}]}},
+		{name: all, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 3600, audience: there}}, {configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}},
+			{secret: {name: s, items: [{key: k, path: secret/k}]}}, {downwardAPI: {items: [{path: ns, fieldRef: {fieldPath: metadata.namespace}}]}}]}}]}`)
+	w.mount(p)
+	s, d, all := w.at(p, "secret", "s"), w.at(p, "downward-api", "d"), w.at(p, "projected", "all")
+	for path, want := range map[string]string{s + "/k": "hush", d + "/labels": `app="web"`, d + "/cpu": "1500", all + "/ns": "default", all + "/secret/k": "hush"} {
+		if got := w.read(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	if token := w.read(all + "/token"); strings.Count(token, ".") != 2 {
+		t.Errorf("the token is %q", token)
+	}
+	for _, v := range []string{s, d, all} {
+		if is, err := mounts.Is(v); err != nil || !is {
+			t.Errorf("%s is not in memory: %v", v, err)
+		}
+	}
+	for path, want := range map[string]string{all + "/token": "1000 2000 -rw-r-----", s + "/k": "0 2000 -rw-r--r--", all + "/ca.crt": "0 2000 -rw-r--r--", s: "0 2000 dgtrwxrwxrwx"} {
+		if got := owner(t, path); got != want {
+			t.Errorf("%s is %s, want %s", path, got, want)
+		}
+	}
+	// The Pod changes, and the fields of it that files show.
+	p = p.DeepCopy()
+	p.Labels["more"] = "yes"
+	w.mount(p)
+	if got := w.read(d + "/labels"); got != "app=\"web\"\nmore=\"yes\"" {
+		t.Errorf("the labels are %q", got)
+	}
+	if err := w.Unmount(t.Context(), p.UID); err != nil {
+		t.Fatal(err)
+	}
+	table, err := mounts.Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := mounts.Under(table, w.dir); len(left) > 0 {
+		t.Errorf("still mounted: %v", left)
+	}
+}
