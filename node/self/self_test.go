@@ -1,4 +1,4 @@
-package self
+package self_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/node/cri"
+	"proa.dev/node/self"
 	"proa.dev/proatest"
 )
 
@@ -78,12 +79,12 @@ func asNode(c *proatest.Cluster, name string) client.Client {
 	return c.Server.Client(&user.DefaultInfo{Name: "system:node:" + name, Groups: []string{"system:nodes", "system:authenticated"}})
 }
 
-func begin(t *testing.T, ctx context.Context, c *proatest.Cluster, e *engine, told Told) (*Node, func()) {
+func begin(t *testing.T, ctx context.Context, c *proatest.Cluster, e *engine, told self.Told) (*self.Node, func()) {
 	t.Helper()
-	n, err := New(asNode(c, "a"), Config{
+	n, err := self.New(asNode(c, "a"), self.Config{
 		Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Port: 10250, Version: "v1.37.1", Data: "/",
 		Labels: map[string]string{corev1.LabelTopologyZone: "z"}, Taints: []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}},
-	}, Parts{Runtime: e, Told: told}, slog.New(slog.DiscardHandler))
+	}, self.Parts{Runtime: e, Told: told}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,150 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/kinds/gr"
+)
+
+// step is something to do about a mirror.
+type step struct {
+	create *corev1.Pod // a static Pod that needs a mirror
+	remove *corev1.Pod // a mirror that must go
+}
+
+func byName(a, b *corev1.Pod) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// plan compares static Pods with the mirrors that are there. A mirror of something else, or one that somebody deletes, is
+// replaced; one of a Pod that is no longer wanted goes when the Pod has ended.
+func plan(statics []*corev1.Pod, mirrors map[name]*corev1.Pod, lives func(types.UID) bool) (out []step) {
+	wanted := map[name]bool{}
+	for _, p := range statics {
+		m, found := mirrors[nameOf(p)]
+		if wanted[nameOf(p)] {
+			continue // two sources have it; the first one shows
+		}
+		wanted[nameOf(p)] = true
+		switch {
+		case !found:
+			out = append(out, step{create: p})
+		case m.Annotations[corev1.MirrorPodAnnotationKey] != p.Annotations[hashAnnotation] || m.DeletionTimestamp != nil:
+			out = append(out, step{remove: m}, step{create: p})
+		}
+	}
+	for _, m := range slices.SortedFunc(maps.Values(mirrors), byName) {
+		if !wanted[nameOf(m)] && !lives(types.UID(m.Annotations[corev1.MirrorPodAnnotationKey])) {
+			out = append(out, step{remove: m})
+		}
+	}
+	return out
+}
+
+// keepMirrors keeps mirrors until ctx ends.
+func (s *Source) keepMirrors(ctx context.Context) {
+	wait := time.Hour
+	for again := time.Second; ; {
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-s.tend:
+		case <-t.C:
+		}
+		t.Stop()
+		wait = time.Hour
+		if later, err := s.mend(ctx); err != nil {
+			s.Log.Error("the mirrors of static Pods are not as they should be", "node", s.Node, "err", err)
+			wait, again = again, min(2*again, time.Minute)
+		} else {
+			again = time.Second
+			if later {
+				wait = time.Second
+			}
+		}
+	}
+}
+
+// mend does what the plan says. later says that mirrors wait for their Pods to end.
+func (s *Source) mend(ctx context.Context) (later bool, err error) {
+	lives := func(uid types.UID) bool {
+		lives := s.Lives != nil && s.Lives(uid)
+		later = later || lives
+		return lives
+	}
+	s.mu.Lock()
+	ready := s.watched && (s.Folder == "" || s.seen[FromFile]) && (s.URL == "" || s.seen[FromURL])
+	statics, mirrors := s.statics(), maps.Clone(s.mirrors)
+	s.mu.Unlock()
+	if !ready {
+		return false, nil // the sources poke when they are
+	}
+	for _, x := range plan(statics, mirrors, lives) {
+		switch {
+		case x.remove != nil:
+			err = s.remove(ctx, x.remove)
+		default:
+			err = s.create(ctx, x.create)
+		}
+		if err != nil {
+			return later, err
+		}
+	}
+	return later, nil
+}
+
+func (s *Source) create(ctx context.Context, p *corev1.Pod) error {
+	var node types.UID
+	if s.UID != nil {
+		node = s.UID()
+	}
+	if node == "" {
+		return fmt.Errorf("the node %s is not registered yet, so nothing can be shown of %s/%s", s.Node, p.Namespace, p.Name)
+	}
+	m := p.DeepCopy()
+	m.UID, m.ResourceVersion, m.Status = "", "", corev1.PodStatus{}
+	m.Annotations[corev1.MirrorPodAnnotationKey] = p.Annotations[hashAnnotation]
+	// A mirror must be owned by its Node: a node may show nothing else in the API.
+	m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: s.Node, UID: node, Controller: new(true)}}
+	_, err := s.Client.Create(ctx, gr.Pods, m)
+	if apierrors.IsAlreadyExists(err) {
+		return nil // the view will show whose it is
+	}
+	if err != nil {
+		return fmt.Errorf("show the static Pod %s/%s in the API: %w", p.Namespace, p.Name, err)
+	}
+	return nil
+}
+
+func (s *Source) remove(ctx context.Context, m *corev1.Pod) error {
+	err := s.Client.Delete(ctx, gr.Pods, m.Namespace, m.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: new(m.UID)},
+	})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("delete the mirror Pod %s/%s: %w", m.Namespace, m.Name, err)
+}
+
+// Mirror is the Pod in the API that shows a static one.
+func (s *Source) Mirror(p *corev1.Pod) (*corev1.Pod, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, found := s.mirrors[nameOf(p)]
+	if !found || m.Annotations[corev1.MirrorPodAnnotationKey] != p.Annotations[hashAnnotation] {
+		return nil, false
+	}
+	return m, true
+}
