@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +31,9 @@ func (s *statuses) Write(ctx context.Context, p *corev1.Pod, st *corev1.PodStatu
 	}
 	next := target.DeepCopy()
 	next.Status = *st.DeepCopy()
+	if rev, err := strconv.ParseInt(p.ResourceVersion, 10, 64); err == nil {
+		ctx = client.WithTrail(ctx, &client.Trail{CauseUID: p.UID, CauseRev: rev})
+	}
 	o, err := s.client.Update(ctx, gr.Pods, next, "status")
 	switch {
 	case apierrors.IsNotFound(err):
