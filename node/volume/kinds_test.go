@@ -1,0 +1,391 @@
+package volume_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"golang.org/x/sys/unix"
+
+	"proa.dev/kinds/gr"
+	"proa.dev/node/cri"
+	"proa.dev/node/volume/mounts"
+)
+
+func none(string) (string, error) { return "", errors.New("nothing to expand") }
+
+// first is the first container of a Pod.
+func first(p *corev1.Pod) *corev1.Container { return &p.Spec.Containers[0] }
+
+// show is what a container gets, in words. The folders of the Pod are left out.
+func (w *world) show(p *corev1.Pod) (out []string) {
+	w.Helper()
+	binds, devices, err := w.Binds(w.Context(), p, first(p), func(s string) (string, error) { return strings.ReplaceAll(s, "$(X)", "expanded"), nil })
+	if err != nil {
+		return []string{"error: " + err.Error()}
+	}
+	for _, b := range binds {
+		line := b.ContainerPath + " <- " + strings.TrimPrefix(b.HostPath, filepath.Join(w.dir, "pods", string(p.UID)))
+		if b.Image != nil {
+			line += fmt.Sprintf("image %s %s sub %s", b.Image.Image, b.Image.UserSpecifiedImage, b.ImageSubPath)
+		}
+		for word, is := range map[string]bool{"": false, " ro": b.Readonly, " rro": b.RecursiveReadOnly, " slave": b.Propagation == cri.PropagationHostToContainer, " shared": b.Propagation == cri.PropagationBidirectional} {
+			if is {
+				line += word
+			}
+		}
+		out = append(out, line)
+	}
+	for _, d := range devices {
+		out = append(out, fmt.Sprintf("%s <- device %s %s", d.ContainerPath, strings.TrimPrefix(d.HostPath, filepath.Join(w.dir, "pods", string(p.UID))), d.Permissions))
+	}
+	return out
+}
+
+func TestEmptyDir(t *testing.T) {
+	asRoot(t)
+	w := start(t)
+	p := w.pod("web", `{securityContext: {fsGroup: 77}, containers: [{name: c, volumeMounts: [{name: disk, mountPath: /disk}, {name: mem, mountPath: /mem}, {name: small, mountPath: /small}]}],
+		volumes: [{name: disk, emptyDir: {}}, {name: mem, emptyDir: {medium: Memory}}, {name: small, emptyDir: {medium: Memory, sizeLimit: 8Mi}}]}`)
+	w.mount(p)
+	size := func(name string) int64 {
+		var s unix.Statfs_t
+		if err := unix.Statfs(w.at(p, "empty-dir", name), &s); err != nil {
+			t.Fatal(err)
+		}
+		return int64(s.Blocks) * s.Bsize
+	}
+	if size("mem") != 64<<20 || size("small") != 8<<20 {
+		t.Errorf("the sizes are %d and %d, want what the node has and what the volume says", size("mem"), size("small"))
+	}
+	if got := owner(t, w.at(p, "empty-dir", "disk")); got != "0 77 dgrwxrwxrwx" {
+		t.Errorf("the folder is %s", got)
+	}
+	// It belongs to the containers now, and survives the agent.
+	if err := os.Chmod(w.at(p, "empty-dir", "disk"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(w.at(p, "empty-dir", "mem/kept"), []byte("yes"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	w.mount(p)
+	if got := owner(t, w.at(p, "empty-dir", "disk")); got != "0 77 drwx------" {
+		t.Errorf("after a restart the folder is %s", got)
+	}
+	if got := w.read(w.at(p, "empty-dir", "mem/kept")); got != "yes" {
+		t.Errorf("after a restart the memory has %s", got)
+	}
+	p = p.DeepCopy()
+	first(p).Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("16Mi")}
+	w.mount(p)
+	if size("mem") != 16<<20 {
+		t.Errorf("the size is %d, want that of the new limit", size("mem"))
+	}
+}
+
+func TestHostPath(t *testing.T) {
+	w := start(t)
+	host := t.TempDir()
+	if err := os.WriteFile(host+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	socket, err := net.Listen("unix", host+"/socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
+	for i, c := range []struct{ kind, path, want string }{
+		{"", "none", ""},
+		{"Directory", ".", ""},
+		{"Directory", "file", "hostPath type check failed: HOST/file is not a directory, it's a File"},
+		{"Directory", "none", `hostPath type check failed, HOST/none is not a directory, unable to determine its type: path "HOST/none" does not exist`},
+		{"File", "file", ""},
+		{"File", ".", "hostPath type check failed: HOST is not a file, it's a Directory"},
+		{"Socket", "socket", ""},
+		{"Socket", "file", "hostPath type check failed: HOST/file is not a socket file, it's a File"},
+		{"CharDevice", "/dev/null", ""},
+		{"BlockDevice", "/dev/null", "hostPath type check failed: /dev/null is not a block device, it's a CharDevice"},
+		{"DirectoryOrCreate", "new/deep", ""},
+		{"DirectoryOrCreate", "file", "hostPath type check failed: HOST/file is not a directory, it's a File"},
+		{"FileOrCreate", "new/file", ""},
+		{"FileOrCreate", "absent/file", "open HOST/absent/file: no such file or directory"},
+		{"FileOrCreate", ".", "hostPath type check failed: HOST is not a file, it's a Directory"},
+	} {
+		path := c.path
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(host, path)
+		}
+		p := w.pod(fmt.Sprint("p", i), fmt.Sprintf(`{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, hostPath: {path: %q, type: %q}}]}`, path, c.kind))
+		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		err := w.Mount(ctx, p)
+		stop()
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%s %s: %v, %q", c.kind, c.path, err, w.events)
+			}
+			continue
+		}
+		event := `Warning FailedMount MountVolume.SetUp failed for volume "v" : ` + strings.ReplaceAll(c.want, "HOST", host)
+		if err == nil || !w.told(event) {
+			t.Errorf("%s %s: %v, want %q in %q", c.kind, c.path, err, event, w.events)
+		}
+	}
+	for path, want := range map[string]string{"new/deep": "drwxr-xr-x", "new/file": "-rw-r--r--"} {
+		if info, err := os.Stat(filepath.Join(host, path)); err != nil || info.Mode().String() != want {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+}
+
+// TestClaims mounts volumes of the host through claims.
+func TestClaims(t *testing.T) {
+	asRoot(t)
+	w := start(t)
+	host := t.TempDir()
+	if err := os.Mkdir(host+"/data", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.volume("here", "n1", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: host + "/data"}})
+	w.volume("elsewhere", "n2", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: host + "/data"}})
+	w.volume("path", "", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}})
+	p := w.pod("web", `{securityContext: {fsGroup: 99}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}, {name: h, mountPath: /h}]}],
+		volumes: [{name: d, persistentVolumeClaim: {claimName: here}}, {name: h, persistentVolumeClaim: {claimName: path, readOnly: true}}]}`)
+	w.mount(p)
+	if got := owner(t, host+"/data"); got != "0 99 dgrwxrwxr-x" {
+		t.Errorf("the folder is %s, want it given to the group", got)
+	}
+	want := []string{"/d <- /volumes/kubernetes.io~local-volume/here", "/h <- " + host + " ro"}
+	if got := w.show(p); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := w.Groups(p); !slices.Equal(got, []int64{555}) {
+		t.Errorf("the groups are %v", got)
+	}
+	// Another Pod with another group shares it, and is warned.
+	other := w.pod("other", `{securityContext: {fsGroup: 11}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: here}}]}`)
+	w.mount(other)
+	if event := "Warning AlreadyMountedVolume The requested fsGroup is 11, but the volume here has GID 99. The volume may not be shareable."; !w.told(event) {
+		t.Errorf("the events are %q", w.events)
+	}
+	far := w.pod("far", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: elsewhere}}]}`)
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	if err := w.Mount(ctx, far); err == nil || !w.told(`Warning FailedMount MountVolume.NodeAffinity check failed for volume "elsewhere" : no matching NodeSelectorTerms`) {
+		t.Errorf("%v, the events are %q", err, w.events)
+	}
+	if err := os.WriteFile(w.at(p, "local-volume", "here/kept"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []types.UID{p.UID, other.UID, far.UID} {
+		if err := w.Unmount(t.Context(), uid); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Lstat(host + "/data/kept"); err != nil {
+		t.Errorf("what is in the volume is gone: %v", err)
+	}
+}
+
+// volume makes a persistent volume and a claim of the same name that is bound to it.
+func (w *world) volume(name, node string, source corev1.PersistentVolumeSource) {
+	w.Helper()
+	size := corev1.ResourceList{"storage": resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"pv.beta.kubernetes.io/gid": "555"}},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: modes, PersistentVolumeSource: source, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			ClaimRef: &corev1.ObjectReference{Namespace: "default", Name: name}, StorageClassName: "by-hand",
+		},
+	}
+	if node != "" {
+		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		}}}}
+	}
+	w.create(gr.PersistentVolumes, pv)
+	w.create(gr.PersistentVolumeClaims, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: modes, StorageClassName: new("by-hand"), VolumeName: name, Resources: corev1.VolumeResourceRequirements{Requests: size},
+		},
+	})
+	w.until("the claim to be bound", func() bool {
+		o, err := w.cluster.Client.Get(w.Context(), gr.PersistentVolumeClaims, "default", name, "")
+		return err == nil && o.(*corev1.PersistentVolumeClaim).Status.Phase == corev1.ClaimBound
+	})
+}
+
+func TestBinds(t *testing.T) {
+	asRoot(t)
+	w := start(t)
+	w.create(gr.ConfigMaps, configMap("settings", "a", "1"))
+	host := t.TempDir()
+	p := w.pod("web", fmt.Sprintf(`{containers: [{name: c, securityContext: {privileged: true}, volumeMounts: [
+		{name: e, mountPath: /e, mountPropagation: Bidirectional}, {name: e, mountPath: /ro, readOnly: true, recursiveReadOnly: Enabled},
+		{name: e, mountPath: /sub, subPath: a/b}, {name: e, mountPath: /expr, subPathExpr: x/$(X)},
+		{name: m, mountPath: /m}, {name: m, mountPath: /m/file, subPath: a}, {name: h, mountPath: rel, mountPropagation: HostToContainer}, {name: i, mountPath: /i, subPath: in/it}]}],
+		volumes: [{name: e, emptyDir: {}}, {name: m, configMap: {name: settings}}, {name: h, hostPath: {path: %q}}, {name: i, image: {reference: "tools:1", pullPolicy: Never}}]}`, host))
+	w.mount(p)
+	want := []string{
+		"/e <- /volumes/kubernetes.io~empty-dir/e shared",
+		"/ro <- /volumes/kubernetes.io~empty-dir/e ro rro",
+		"/sub <- /volume-subpaths/e/c/2",
+		"/expr <- /volume-subpaths/e/c/3",
+		"/m <- /volumes/kubernetes.io~configmap/m ro",
+		"/m/file <- /volume-subpaths/m/c/5 ro",
+		"/rel <- " + host + " slave",
+		"/i <- image sha256:tools:1 tools:1 sub in/it ro",
+	}
+	got := w.show(p)
+	for i := range got { // the words come in any order
+		got[i] = strings.Replace(got[i], " rro ro", " ro rro", 1)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got := w.read(filepath.Join(w.dir, "pods", string(p.UID), "volume-subpaths/m/c/5")); got != "1" {
+		t.Errorf("the part of the ConfigMap is %q", got)
+	}
+	for sub, want := range map[string]string{
+		"/abs": "error SubPath `/abs` must not be an absolute path", "a/../b": "unable to provision SubPath `a/../b`: must not contain '..'",
+	} {
+		bad := p.DeepCopy()
+		first(bad).VolumeMounts[2].SubPath = sub
+		if _, _, err := w.Binds(t.Context(), bad, first(bad), none); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", sub, err)
+		}
+	}
+	if err := os.Symlink("/etc", w.at(p, "empty-dir", "e/evil")); err != nil {
+		t.Fatal(err)
+	}
+	bad := p.DeepCopy()
+	first(bad).VolumeMounts = []corev1.VolumeMount{{Name: "e", MountPath: "/x", SubPath: "evil/passwd"}}
+	if got := w.show(bad); got[0] != `error: failed to prepare subPath for volumeMount "e" of container "c"` {
+		t.Errorf("got %q", got)
+	}
+	first(bad).VolumeMounts = []corev1.VolumeMount{{Name: "absent", MountPath: "/x"}}
+	if got := w.show(bad); got[0] != `error: cannot find volume "absent" to mount into container "c"` {
+		t.Errorf("got %q", got)
+	}
+	if err := w.Unmount(t.Context(), p.UID); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := w.Left(t.Context()); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestLeftBehind takes away, without knowing anything, what a killed agent and hostile containers have left.
+func TestLeftBehind(t *testing.T) {
+	asRoot(t)
+	w := start(t)
+	w.create(gr.ConfigMaps, configMap("settings", "a", "1"))
+	host := t.TempDir()
+	if err := os.WriteFile(host+"/precious", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := w.pod("web", `{containers: [{name: c, volumeMounts: [{name: e, mountPath: /e}, {name: mem, mountPath: /mem}, {name: m, mountPath: /m}, {name: e, mountPath: /sub, subPath: part}]}],
+		volumes: [{name: e, emptyDir: {}}, {name: mem, emptyDir: {medium: Memory}}, {name: m, configMap: {name: settings}}]}`)
+	w.mount(p)
+	w.show(p)
+	e := w.at(p, "empty-dir", "e")
+	for link, to := range map[string]string{"out": host, "up": "../../../../..", "file": host + "/precious"} {
+		if err := os.Symlink(to, filepath.Join(e, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Somebody has even put a link in place of a volume.
+	m := w.at(p, "configmap", "m")
+	if err := os.Rename(m, m+"-moved"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(host, m); err != nil {
+		t.Fatal(err)
+	}
+	// A container has mounted the host inside a volume.
+	if err := os.Mkdir(e+"/inner", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := mounts.Bind(host, e+"/inner", mounts.ReadWrite); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, "pods", string(p.UID), "etc-hosts"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	if left, err := w.Left(t.Context()); err != nil || !slices.Equal(left, []types.UID{p.UID}) {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	for range 2 {
+		if err := w.Unmount(t.Context(), p.UID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := w.Left(t.Context()); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if _, err := os.Lstat(filepath.Join(w.dir, "pods", string(p.UID), "etc-hosts")); err != nil {
+		t.Errorf("what is not a volume is gone: %v", err)
+	}
+	if err := w.Remove(t.Context(), p.UID); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(w.dir, "pods", string(p.UID))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is left: %v", err)
+	}
+	if _, err := os.Lstat(host + "/precious"); err != nil {
+		t.Errorf("something of the host is gone: %v", err)
+	}
+	for _, uid := range []types.UID{"", "..", "a/b", "."} {
+		if err := w.Unmount(t.Context(), uid); err == nil {
+			t.Errorf("%q was taken for a UID", uid)
+		}
+	}
+}
+
+// TestCertificate plays the signer for a Pod that asks for a certificate.
+func TestCertificate(t *testing.T) {
+	asRoot(t)
+	w := start(t)
+	p := w.pod("web", `{serviceAccountName: default, containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, projected: {sources: [
+		{podCertificate: {signerName: example.com/signer, keyType: ED25519, credentialBundlePath: bundle.pem, keyPath: key.pem}}]}}]}`)
+	done := make(chan error, 1)
+	go func() { done <- w.Mount(t.Context(), p) }()
+	v, err := w.cluster.Client.View(t.Context(), gr.PodCertificateRequests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ev := range v.Events(t.Context()) {
+		r := ev.Object.(*certificatesv1.PodCertificateRequest).DeepCopy()
+		if r.Spec.PodName != "web" || r.Spec.NodeName != "n1" || r.Spec.SignerName != "example.com/signer" {
+			t.Errorf("the request is %+v", r.Spec)
+		}
+		r.Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeDenied, Status: metav1.ConditionTrue, Reason: "No", Message: "never", LastTransitionTime: metav1.Now()}}
+		if _, err := w.cluster.Client.Update(t.Context(), gr.PodCertificateRequests, r, "status"); err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	w.until("the refusal", func() bool {
+		return w.told(`Warning FailedMount MountVolume.SetUp failed for volume "v" : PodCertificateRequest was permanently denied: reason="No" message="never"`)
+	})
+	if err := w.Unmount(t.Context(), p.UID); err != nil {
+		t.Error(err)
+	}
+}
