@@ -1,0 +1,140 @@
+// Package agents is how the API server reaches the agents of nodes, and their Pods. An agent in the same process is reached
+// over a pair of sockets that lead nowhere else; every other one over HTTPS, at the address its Node gives.
+package agents
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// defaultPort is where an agent listens whose Node does not say so.
+const defaultPort = 10250
+
+// Config is how the server shows itself to agents, and whom it believes.
+type Config struct {
+	// Certificate is the server's as a client of agents; CAs vouch for those of agents.
+	Certificate func() (*tls.Certificate, error)
+	CAs         func() *x509.CertPool
+	Log         *slog.Logger
+}
+
+// Agents are the ways to all nodes.
+type Agents struct {
+	Config
+	remote, direct *http.Transport
+
+	mu    sync.Mutex // guards local
+	local map[string]*local
+}
+
+// New makes the ways. Nothing is connected before it is needed.
+func New(c Config) *Agents {
+	a := &Agents{Config: c, local: map[string]*local{}}
+	a.remote = transport()
+	a.remote.DialTLSContext = a.dialAgent
+	a.direct = transport()
+	// What Pods serve is signed by whomever they like; clients asked for this very address.
+	a.direct.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
+	return a
+}
+
+// transport speaks HTTP/1.1, which can be turned into a stream, and uses no proxy.
+func transport() *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	d := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		DialContext: d.DialContext, Protocols: protocols, TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 4, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
+	}
+}
+
+// Agent is the way to the agent of a node.
+func (a *Agents) Agent(n *corev1.Node) (*url.URL, *http.Transport, error) {
+	port := int(n.Status.DaemonEndpoints.KubeletEndpoint.Port)
+	if port <= 0 {
+		port = defaultPort
+	}
+	host := address(n)
+	a.mu.Lock()
+	l := a.local[n.Name]
+	a.mu.Unlock()
+	if l != nil {
+		if host == "" {
+			host = n.Name // it is not dialed
+		}
+		return &url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(port))}, l.transport, nil
+	}
+	if host == "" || n.Status.DaemonEndpoints.KubeletEndpoint.Port == 0 {
+		return nil, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no node agent is connected for node %q", n.Name))
+	}
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(port))}, a.remote, nil
+}
+
+// Direct is the way to Pods.
+func (a *Agents) Direct() *http.Transport { return a.direct }
+
+// address is where a node is reached, best first.
+func address(n *corev1.Node) string {
+	for _, t := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName} {
+		for _, a := range n.Status.Addresses {
+			if a.Type == t && a.Address != "" {
+				return a.Address
+			}
+		}
+	}
+	return ""
+}
+
+// dialAgent connects to an agent elsewhere. Certificates are read anew for every connection, so that they may be renewed.
+func (a *Agents) dialAgent(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := a.Certificate()
+	if err != nil {
+		return nil, fmt.Errorf("find the certificate to show to nodes: %w", err)
+	}
+	d := &tls.Dialer{
+		NetDialer: &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second},
+		Config:    &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: a.CAs(), Certificates: []tls.Certificate{*cert}},
+	}
+	return d.DialContext(ctx, network, addr)
+}
+
+// Join adds the agent of a node that is in this process. The handler must know that its caller is the API server. What is
+// returned takes it away again, and waits until nothing of it is served any more.
+func (a *Agents) Join(node string, h http.Handler) (leave func(), err error) {
+	l := newLocal(h, a.Log)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.local[node] != nil {
+		l.close()
+		return nil, fmt.Errorf("the agent of node %s is here twice", node)
+	}
+	a.local[node] = l
+	return func() {
+		a.mu.Lock()
+		if a.local[node] == l {
+			delete(a.local, node)
+		}
+		a.mu.Unlock()
+		l.close()
+	}, nil
+}
+
+var errClosed = errors.New("the agent has ended")

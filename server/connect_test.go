@@ -1,0 +1,240 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/websocket"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/kinds/gr"
+	"proa.dev/server/agents"
+	"proa.dev/server/authz"
+)
+
+// everyone is recognised by what they say: the user of the basic authentication.
+type everyone struct{}
+
+func (everyone) Request(r *http.Request) (user.Info, error) {
+	name, _, _ := r.BasicAuth()
+	delete(r.Header, "Authorization")
+	return &user.DefaultInfo{Name: name}, nil
+}
+
+func (everyone) Review(context.Context, authenticationv1.TokenReviewSpec) authenticationv1.TokenReviewStatus {
+	return authenticationv1.TokenReviewStatus{}
+}
+
+func (everyone) Issue(context.Context, *corev1.ServiceAccount, *authenticationv1.TokenRequest) error {
+	return nil
+}
+
+// readers may only read; the others everything.
+type readers struct{ everybody }
+
+func (readers) Authorize(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+	if a.User.GetName() == "reader" && a.Verb != "get" {
+		return authz.NoOpinion, "readers read", nil
+	}
+	return authz.Allow, "", nil
+}
+
+// near reaches Pods, wherever they say they are, at one server.
+type near struct {
+	*agents.Agents
+	pods *http.Transport
+}
+
+func (n near) Direct() *http.Transport { return n.pods }
+
+// agent is a node that says what it was asked.
+func agent(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "" {
+		http.Error(w, "the credentials of a client came through", http.StatusTeapot)
+		return
+	}
+	switch {
+	case r.Header.Get("Upgrade") == "websocket":
+		websocket.Server{Handler: func(ws *websocket.Conn) {
+			_, _ = io.WriteString(ws, r.URL.Path+"?"+r.URL.RawQuery+" ")
+			_, _ = io.Copy(ws, ws)
+		}}.ServeHTTP(w, r)
+	case strings.HasSuffix(r.URL.Path, "/waits"):
+		http.Error(w, `container "waits" in pod "p" is waiting to start: ContainerCreating`, http.StatusBadRequest)
+	case strings.HasSuffix(r.URL.Path, "/broken"):
+		http.Error(w, "broken", http.StatusInternalServerError)
+	default:
+		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+"?"+r.URL.RawQuery)
+	}
+}
+
+// page is what a Pod serves.
+func page(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/away":
+		http.Redirect(w, r, "/there", http.StatusFound)
+	case "/links":
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<a href="/there">there</a>`)
+	default:
+		body, _ := io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.URL.RawQuery+" "+string(body)+" "+r.Header.Get("X-Forwarded-Uri"))
+	}
+}
+
+func newStreams(t *testing.T) *httptest.Server {
+	t.Helper()
+	r := newRig(t)
+	pods := httptest.NewServer(http.HandlerFunc(page))
+	t.Cleanup(pods.Close)
+	direct := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, pods.Listener.Addr().String())
+	}}
+	ways := agents.New(agents.Config{Log: slog.New(slog.DiscardHandler), Certificate: func() (*tls.Certificate, error) { return &tls.Certificate{}, nil }})
+	leave, err := ways.Join("n", http.HandlerFunc(agent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(leave)
+	r.Nodes, r.Authn, r.Authz, r.Paths = near{ways, direct}, everyone{}, readers{}, http.NotFoundHandler()
+	for _, n := range []string{"n", "away"} {
+		r.create(gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.1.1.1"}}}})
+	}
+	r.create(gr.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
+	for name, on := range map[string]string{"p": "n", "q": "away", "free": ""} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.PodSpec{NodeName: on}}
+		for _, c := range []string{"c", "waits", "broken"} {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c, Image: "i", TerminationMessagePolicy: corev1.TerminationMessageReadFile, ImagePullPolicy: corev1.PullAlways})
+		}
+		o := r.create(gr.Pods, p).(*corev1.Pod)
+		o.Status.PodIP, o.Status.PodIPs = "10.2.2.2", []corev1.PodIP{{IP: "10.2.2.2"}}
+		if _, err := r.Client(r.who).Update(t.Context(), gr.Pods, o, "status"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := httptest.NewServer(r.Server)
+	t.Cleanup(h.Close)
+	return h
+}
+
+func TestStreamsOverHTTP(t *testing.T) {
+	h := newStreams(t)
+	plain := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for _, test := range []struct{ who, request, body, want string }{
+		{"a", "GET /pods/p/log?container=c&tailLines=1", "", "200 GET /containerLogs/ns/p/c?tailLines=1"},
+		{"reader", "GET /pods/p/log?container=c", "", "200 GET /containerLogs/ns/p/c?"},
+		{"a", "GET /pods/p/log", "", `400 a container name must be specified for pod p, choose one of: [c waits broken]`},
+		{"a", "GET /pods/p/log?container=waits", "", `400 container "waits" in pod "p" is waiting to start: ContainerCreating`},
+		{"a", "GET /pods/p/log?container=broken", "", `500 Internal error occurred: broken`},
+		{"a", "GET /pods/free/log?container=c", "", "204 "},
+		{"a", "GET /pods/q/log?container=c", "", `503 no node agent is connected for node "away"`},
+		{"a", "DELETE /pods/p/log", "", "405 the server does not allow this method on the requested resource"},
+		{"a", "POST /pods/p/exec?container=c&stdout=1", "", "400 Upgrade request required"},
+		{"a", "POST /pods/none/exec", "", `404 pods "none" not found`},
+		{"reader", "POST /pods/p/exec?container=c", "", `403 pods "p" is forbidden: User "reader" cannot create resource "pods/exec" in API group "" in the namespace "ns": readers read`},
+		{"reader", "GET /pods/p/exec?container=c", "", `403 pods "p" is forbidden: readers read`},
+
+		{"a", "GET /pods/p:80/proxy/a/b?x=1", "", "200 GET /a/b x=1  /api/v1/namespaces/ns/pods/p:80/proxy/a/b"},
+		{"a", "POST /pods/p:80/proxy/a", "text", "200 POST /a  text /api/v1/namespaces/ns/pods/p:80/proxy/a"},
+		{"a", "PUT /pods/p:80/proxy/a", "text", "200 PUT /a  text /api/v1/namespaces/ns/pods/p:80/proxy/a"},
+		{"a", "GET /pods/p:80/proxy", "", "301 /api/v1/namespaces/ns/pods/p:80/proxy/"},
+		{"a", "GET /pods/p:80/proxy/", "", "200 GET /   /api/v1/namespaces/ns/pods/p:80/proxy/"},
+		{"a", "GET /pods/p:80/proxy/away", "", "302 /api/v1/namespaces/ns/pods/p:80/proxy/there"},
+		{"a", "GET /pods/p:80/proxy/links", "", `200 <a href="/api/v1/namespaces/ns/pods/p:80/proxy/there">there</a>`},
+		{"a", "GET /services/none/proxy/", "", `503 no endpoints available for service "none"`},
+	} {
+		method, path, _ := strings.Cut(test.request, " ")
+		req, err := http.NewRequestWithContext(t.Context(), method, h.URL+"/api/v1/namespaces/ns"+path, strings.NewReader(test.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth(test.who, "")
+		if got := answerOf(t, plain, req); got != test.want {
+			t.Errorf("%s %s:\n got %s\nwant %s", test.who, test.request, got, test.want)
+		}
+	}
+	for path, want := range map[string]string{
+		"/api/v1/nodes/n/proxy/pods":            "200 GET /pods?",
+		"/api/v1/nodes/n:10250/proxy/stats/a?b": "200 GET /stats/a?b",
+		"/api/v1/nodes/none/proxy/":             `404 nodes "none" not found`,
+		"/api/v1/nodes/away/proxy/":             `503 no node agent is connected for node "away"`,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth("a", "")
+		if got := answerOf(t, plain, req); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", path, got, want)
+		}
+	}
+}
+
+// answerOf is "code text", the message of a Status, or "code location".
+func answerOf(t *testing.T, c *http.Client, req *http.Request) string {
+	t.Helper()
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(body)
+	if _, after, found := strings.Cut(text, `"message":`); found && strings.Contains(text, `"kind":"Status"`) {
+		for i := 2; i < len(after); i++ {
+			if after[i] == '"' && after[i-1] != '\\' {
+				if s, err := strconv.Unquote(after[:i+1]); err == nil {
+					text = s
+				}
+				break
+			}
+		}
+	}
+	if l := resp.Header.Get("Location"); l != "" {
+		text = strings.TrimPrefix(l, req.URL.Scheme+"://"+req.URL.Host)
+	}
+	return strconv.Itoa(resp.StatusCode) + " " + text
+}
+
+func TestStreamsAreUpgraded(t *testing.T) {
+	h := newStreams(t)
+	for path, want := range map[string]string{
+		"/pods/p/exec?container=c&command=ls&stdout=true": "/exec/ns/p/c?command=ls&output=1 hello",
+		"/pods/p/attach?container=c&stdin=1":              "/attach/ns/p/c?input=1 hello",
+		"/pods/p/portforward?ports=80":                    "/portForward/ns/p?port=80 hello",
+	} {
+		c, err := websocket.NewConfig("ws"+strings.TrimPrefix(h.URL, "http")+"/api/v1/namespaces/ns"+path, h.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Header.Set("Authorization", "Basic YTo=") // a, without a password
+		ws, err := c.DialContext(t.Context())
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if _, err := io.WriteString(ws, "hello"); err != nil {
+			t.Error(err)
+		}
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(ws, got); err != nil || string(got) != want {
+			t.Errorf("%s: %q (%v), want %q", path, got, err, want)
+		}
+		_ = ws.Close()
+	}
+}
