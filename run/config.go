@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,8 +38,13 @@ type Config struct {
 
 	// Issuer is the cluster's name in service-account tokens.
 	Issuer string
+	// Identity and Permission are who users are and what they may do, as far as the cluster does not know by itself.
+	Identity   Identity
+	Permission Permission
 	// Audit is the path of the audit log, and AuditPolicy that of its policy; empty for none.
 	Audit, AuditPolicy string
+	// AuditHook is where audit events are sent.
+	AuditHook AuditHook
 	// Admission says which admission plugins there are, and how they work.
 	Admission Admission
 	// Features switches features on or off by name.
@@ -79,7 +85,7 @@ func Default() Config {
 		Name: "proa", DataDir: DefaultDataDir(), Listen: "127.0.0.1:6443",
 		ServiceCIDRs:       []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		CompactionInterval: 5 * time.Minute, Issuer: "https://kubernetes.default.svc.cluster.local",
-		LogLevel: slog.LevelInfo, Reading: 400, Writing: 200, Node: defaultNode(),
+		LogLevel: slog.LevelInfo, Reading: 400, Writing: 200, Identity: defaultIdentity(), Permission: defaultPermission(), Node: defaultNode(),
 	}
 }
 
@@ -112,7 +118,7 @@ type Setting struct {
 
 // Settings are all settings, in the order of help.
 func Settings() []Setting {
-	return append(serverSettings(), nodeSettings()...)
+	return slices.Concat(serverSettings(), identitySettings(), permissionSettings(), auditSettings(), nodeSettings())
 }
 
 func serverSettings() []Setting {
@@ -186,11 +192,13 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("etcd-certfile and etcd-keyfile belong together; give both or neither")
 	case c.Reading+c.Writing < 1:
 		return fmt.Errorf("max-requests-inflight and max-mutating-requests-inflight: one of them must be more than 0")
-	case c.AuditPolicy != "" && c.Audit == "":
-		return fmt.Errorf("audit-policy-file needs audit-log-path: say where the events go")
+	case c.AuditPolicy != "" && c.Audit == "" && c.AuditHook.Config == "":
+		return fmt.Errorf("audit-policy-file needs audit-log-path or audit-webhook-config-file: say where the events go")
 	}
-	if err := c.checkLoops(); err != nil {
-		return err
+	for _, check := range []func() error{c.checkLoops, c.checkIdentity, c.checkPermission, c.checkAudit} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
 	if _, err := c.readScheduling(); err != nil {
 		return err

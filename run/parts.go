@@ -3,14 +3,11 @@ package run
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"os"
 	"runtime"
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,7 +18,6 @@ import (
 	"proa.dev/kinds/flowcontrol"
 	"proa.dev/kinds/kind"
 	"proa.dev/server"
-	"proa.dev/server/audit"
 	"proa.dev/server/authn"
 	"proa.dev/server/metrics"
 	"proa.dev/server/openapi"
@@ -31,10 +27,15 @@ import (
 type identities struct{ *authn.Authenticator }
 
 func (s *Server) authenticator() (identities, error) {
+	others, err := s.tokens()
+	if err != nil {
+		return identities{}, err
+	}
 	a, err := authn.New(authn.Config{
 		ClientCAs: s.pki.CA().Pool, FrontProxyCAs: s.pki.FrontProxyCA().Pool,
 		Issuers: []string{s.Issuer}, SigningKey: s.pki.ServiceAccountKey(), VerifyKeys: s.pki.ServiceAccountPublicKeys(),
-		Lookup: server.Accounts{State: s.state}, Anonymous: authn.PublicPaths,
+		Lookup: server.Accounts{State: s.state}, Tokens: others,
+		Anonymous: func(r *http.Request) bool { return (*s.outside.anonymous.Load())(r) },
 		LegacyUsed: func(ctx context.Context, secret *corev1.Secret, day string) {
 			satoken.Used(s.front.Client(apiserver()), s.log)(ctx, secret, day)
 		},
@@ -125,29 +126,6 @@ func (s *Server) metrics() *metrics.Metrics {
 			return float64(n)
 		},
 	})
-}
-
-// openAudit opens the audit log, if there shall be one.
-func (s *Server) openAudit(counts prometheus.Registerer) error {
-	if s.Audit == "" {
-		return nil
-	}
-	c := audit.Config{Path: s.Audit, Log: s.log}
-	var err error
-	if s.AuditPolicy != "" {
-		if c.Policy, err = os.ReadFile(s.AuditPolicy); err != nil {
-			return fmt.Errorf("read the audit policy: %w", err)
-		}
-	}
-	if s.audit, err = audit.Open(c); err != nil {
-		return err
-	}
-	for _, m := range s.audit.Collectors() {
-		if err := counts.Register(m); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func counted(o server.Observation) metrics.Request {

@@ -1,0 +1,73 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"time"
+)
+
+// reloadEvery is how often files are looked at that may change while the server runs.
+const reloadEvery = 30 * time.Second
+
+// reload takes over files that change. One that is wrong changes nothing, and the log says so.
+func (s *Server) reload(ctx context.Context) {
+	files := []*watched{
+		newWatched(s.Identity.Config, s.trustIssuers),
+		newWatched(s.Permission.Config, func() error {
+			steps, err := s.readAuthorizers()
+			if err != nil {
+				return err
+			}
+			return s.deciders.set(steps)
+		}),
+	}
+	if s.Identity.Config == "" && s.Permission.Config == "" {
+		return
+	}
+	tick := time.NewTicker(reloadEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, f := range files {
+			if !f.changed() {
+				continue
+			}
+			if err := f.apply(); err != nil {
+				s.log.ErrorContext(ctx, "a changed file is not taken over; the former one counts", "file", f.path, "err", err)
+				continue
+			}
+			s.log.InfoContext(ctx, "took over a changed file", "file", f.path)
+		}
+	}
+}
+
+// watched is a file whose content counts.
+type watched struct {
+	path  string
+	text  []byte
+	apply func() error
+}
+
+func newWatched(path string, apply func() error) *watched {
+	w := &watched{path: path, apply: apply}
+	w.changed()
+	return w
+}
+
+// changed says whether the file is another one than when it was last looked at. One that cannot be read is no other.
+func (w *watched) changed() bool {
+	if w.path == "" {
+		return false
+	}
+	text, err := os.ReadFile(w.path)
+	if err != nil || bytes.Equal(text, w.text) {
+		return false
+	}
+	w.text = text
+	return true
+}
