@@ -25,26 +25,26 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	o, err := stream.Log(q)
 	if err != nil {
-		http.Error(w, `{"message": "Unable to decode query."}`, http.StatusBadRequest)
+		refuse(w, `{"message": "Unable to decode query."}`, http.StatusBadRequest)
 		return
 	}
 	if len(stream.CheckLog(o)) > 0 {
-		http.Error(w, `{"message": "Invalid request."}`, http.StatusUnprocessableEntity)
+		refuse(w, `{"message": "Invalid request."}`, http.StatusUnprocessableEntity)
 		return
 	}
 	l, found := s.find(r)
 	if !found {
-		http.Error(w, fmt.Sprintf("pod %q does not exist", r.PathValue("pod")), http.StatusNotFound)
+		refuse(w, fmt.Sprintf("pod %q does not exist", r.PathValue("pod")), http.StatusNotFound)
 		return
 	}
 	name := r.PathValue("container")
 	if specOf(l.Pod, name) == nil {
-		http.Error(w, fmt.Sprintf("container %q not found in pod %q", name, l.Pod.Name), http.StatusNotFound)
+		refuse(w, fmt.Sprintf("container %q not found in pod %q", name, l.Pod.Name), http.StatusNotFound)
 		return
 	}
 	log, err := s.log(r.Context(), l, name, o)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		refuse(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain")
@@ -56,7 +56,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil || r.Context().Err() != nil:
 	case !out.begun:
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		refuse(w, err.Error(), http.StatusBadRequest)
 	default:
 		fmt.Fprintln(w, err)
 	}

@@ -27,17 +27,17 @@ var errNoStream = errors.New("you must specify at least 1 of stdin, stdout, stde
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	o := stream.OfNode(r.URL.Query())
 	if !o.Stdin && !o.Stdout && !o.Stderr {
-		http.Error(w, errNoStream.Error(), http.StatusBadRequest)
+		refuse(w, errNoStream.Error(), http.StatusBadRequest)
 		return
 	}
 	l, found := s.find(r)
 	if !found {
-		http.Error(w, "pod does not exist", http.StatusNotFound)
+		refuse(w, "pod does not exist", http.StatusNotFound)
 		return
 	}
 	c, found := runningIn(l, r.PathValue("container"))
 	if !found {
-		http.Error(w, fmt.Sprintf("container not found (%q)", r.PathValue("container")), http.StatusInternalServerError)
+		refuse(w, fmt.Sprintf("container not found (%q)", r.PathValue("container")), http.StatusInternalServerError)
 		return
 	}
 	at, err := s.Runtime.ExecURL(r.Context(), &cri.ExecRequest{ContainerId: c.ID, Cmd: o.Args, Tty: o.TTY, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr})
@@ -48,19 +48,19 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	o := stream.OfNode(r.URL.Query())
 	if !o.Stdin && !o.Stdout && !o.Stderr {
-		http.Error(w, errNoStream.Error(), http.StatusBadRequest)
+		refuse(w, errNoStream.Error(), http.StatusBadRequest)
 		return
 	}
 	l, found := s.find(r)
 	if !found {
-		http.Error(w, "pod does not exist", http.StatusNotFound)
+		refuse(w, "pod does not exist", http.StatusNotFound)
 		return
 	}
 	name := r.PathValue("container")
 	c, found := runningIn(l, name)
 	spec := specOf(l.Pod, name)
 	if !found || spec == nil {
-		http.Error(w, fmt.Sprintf("container %s not found in pod %s_%s", name, l.Pod.Name, l.Pod.Namespace), http.StatusInternalServerError)
+		refuse(w, fmt.Sprintf("container %s not found in pod %s_%s", name, l.Pod.Name, l.Pod.Namespace), http.StatusInternalServerError)
 		return
 	}
 	o.TTY = spec.TTY
@@ -77,12 +77,12 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, at string, err err
 		if cri.NotFound(err) {
 			code = http.StatusNotFound
 		}
-		http.Error(w, cri.Message(err), code)
+		refuse(w, cri.Message(err), code)
 		return
 	}
 	to, err := url.Parse(at)
 	if err != nil {
-		http.Error(w, "the runtime serves streams at no valid address: "+err.Error(), http.StatusInternalServerError)
+		refuse(w, "the runtime serves streams at no valid address: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
@@ -99,19 +99,19 @@ func (s *Server) loopback() *http.Transport { return &http.Transport{DisableComp
 type plain struct{}
 
 func (plain) Error(w http.ResponseWriter, _ *http.Request, err error) {
-	http.Error(w, err.Error(), http.StatusInternalServerError)
+	refuse(w, err.Error(), http.StatusInternalServerError)
 }
 
 // run runs a command and answers with all it wrote.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	l, found := s.find(r)
 	if !found {
-		http.Error(w, "pod does not exist", http.StatusNotFound)
+		refuse(w, "pod does not exist", http.StatusNotFound)
 		return
 	}
 	c, found := runningIn(l, r.PathValue("container"))
 	if !found {
-		http.Error(w, fmt.Sprintf("container not found (%q)", r.PathValue("container")), http.StatusInternalServerError)
+		refuse(w, fmt.Sprintf("container not found (%q)", r.PathValue("container")), http.StatusInternalServerError)
 		return
 	}
 	out, code, err := s.Runtime.ExecSync(r.Context(), c.ID, strings.Split(r.URL.Query().Get("cmd"), " "), 0)
@@ -119,7 +119,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		err = fmt.Errorf("command '%s' exited with %d: %s", r.URL.Query().Get("cmd"), code, out)
 	}
 	if err != nil {
-		http.Error(w, cri.Message(err), http.StatusInternalServerError)
+		refuse(w, cri.Message(err), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json") // whatever it is; clients expect to be told so

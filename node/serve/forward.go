@@ -32,18 +32,18 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 	if !tunnel {
 		var err error
 		if o, err = portforward.NewV4Options(r); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
+			refuse(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 	}
 	l, found := s.find(r)
 	if !found {
-		http.Error(w, "pod does not exist", http.StatusNotFound)
+		refuse(w, "pod does not exist", http.StatusNotFound)
 		return
 	}
 	to, err := s.within(r.Context(), l)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		refuse(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	serve := func(w http.ResponseWriter, r *http.Request) {

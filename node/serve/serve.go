@@ -94,7 +94,7 @@ func (s *Server) routes() {
 	for path, text := range map[string]string{
 		"/logs/": "logs endpoint is disabled.", "/debug/pprof/": "profiling endpoint is disabled.", "/debug/flags/v": "flags endpoint is disabled.",
 	} {
-		handle(path, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) })
+		handle(path, func(w http.ResponseWriter, _ *http.Request) { refuse(w, text, http.StatusMethodNotAllowed) })
 	}
 	for path, h := range s.Others {
 		s.mux.Handle("GET "+path, h)
@@ -106,11 +106,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who, err := s.who.of(r)
 	if err != nil {
 		s.Log.DebugContext(r.Context(), "not authenticated", "path", r.URL.Path, "err", err)
-		http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		refuse(w, "Unauthorized", http.StatusUnauthorized)
 		return
 	}
 	if code, text := s.may.ask(r, who); code != 0 {
-		http.Error(w, text, code)
+		refuse(w, text, code)
 		return
 	}
 	s.mux.ServeHTTP(w, r)
@@ -120,7 +120,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	if s.Healthy != nil && (r.URL.Path == "/healthz" || r.URL.Path == "/healthz/syncloop") {
 		if err := s.Healthy(); err != nil {
-			http.Error(w, "[-]syncloop failed: "+err.Error()+"\nhealthz check failed", http.StatusInternalServerError)
+			refuse(w, "[-]syncloop failed: "+err.Error()+"\nhealthz check failed", http.StatusInternalServerError)
 			return
 		}
 	}
@@ -138,14 +138,23 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 
 // checkpoint is refused: nothing here can write the memory of a container to a file.
 func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
-	http.Error(w, "checkpointing of "+r.PathValue("ns")+"/"+r.PathValue("pod")+"/"+r.PathValue("container")+" failed (not supported)", http.StatusNotFound)
+	refuse(w, "checkpointing of "+r.PathValue("ns")+"/"+r.PathValue("pod")+"/"+r.PathValue("container")+" failed (not supported)", http.StatusNotFound)
+}
+
+// refuse writes what is wrong, and nothing after it: others show it in the middle of their own sentences.
+func refuse(w http.ResponseWriter, text string, code int) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text)) // whoever left does not need to know
 }
 
 // answer writes a value as JSON.
 func answer(w http.ResponseWriter, value any) {
 	body, err := json.Marshal(value)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		refuse(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
