@@ -2,6 +2,10 @@ package runtime
 
 import (
 	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,33 +43,88 @@ type index struct {
 	Manifests     []descriptor `json:"manifests"`
 }
 
-// contents reads which images are in an archive, without reading the images. Only OCI archives say it; of others, and of
-// compressed ones, nothing is returned.
-func contents(archive io.Reader) ([]Image, error) {
+// wanted is an image that an archive has: by the digest of its manifest, or by its id, which is the digest of its
+// configuration.
+type wanted struct{ name, digest, id string }
+
+// contents reads which images are in an archive, without keeping what it reads.
+func contents(archive io.Reader) ([]wanted, error) {
+	buffered := bufio.NewReader(archive)
+	if magic, _ := buffered.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		unzipped, err := gzip.NewReader(buffered)
+		if err != nil {
+			return nil, fmt.Errorf("unzip the archive: %w", err)
+		}
+		return contentsOf(unzipped)
+	}
+	// Of a plain file, the blobs are skipped and not read.
+	if file, ok := archive.(io.Seeker); ok {
+		if _, err := file.Seek(-int64(buffered.Buffered()), io.SeekCurrent); err != nil {
+			return nil, fmt.Errorf("read the archive again: %w", err)
+		}
+		return contentsOf(archive)
+	}
+	return contentsOf(buffered)
+}
+
+// contentsOf reads the index of an OCI archive, or the manifest of a docker archive if there is no index.
+func contentsOf(archive io.Reader) ([]wanted, error) {
 	files := tar.NewReader(archive)
+	var old []dockerImage
 	for {
 		h, err := files.Next()
 		if errors.Is(err, io.EOF) {
-			return nil, nil
+			return dockerImages(old), nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		if path.Clean(h.Name) != "index.json" || h.Typeflag != tar.TypeReg {
-			continue
+		var list index
+		switch path.Clean(h.Name) {
+		case "index.json":
+			if err := readJSON(h, files, &list); err != nil {
+				return nil, err
+			}
+			return list.images(), nil
+		case "manifest.json":
+			if err := readJSON(h, files, &old); err != nil {
+				return nil, err
+			}
 		}
-		if h.Size > mostIndex {
-			return nil, fmt.Errorf("the index of the archive has %d bytes, more than %d", h.Size, mostIndex)
-		}
-		var i index
-		if err := json.NewDecoder(io.LimitReader(files, mostIndex)).Decode(&i); err != nil {
-			return nil, fmt.Errorf("read the index of the archive: %w", err)
-		}
-		return i.images(), nil
 	}
 }
 
-func (i index) images() (out []Image) {
+func readJSON(h *tar.Header, from io.Reader, into any) error {
+	if h.Size > mostIndex {
+		return fmt.Errorf("%s of the archive has %d bytes, more than %d", h.Name, h.Size, mostIndex)
+	}
+	if err := json.NewDecoder(io.LimitReader(from, mostIndex)).Decode(into); err != nil {
+		return fmt.Errorf("read %s of the archive: %w", h.Name, err)
+	}
+	return nil
+}
+
+// dockerImage is an image in the manifest of a docker archive.
+type dockerImage struct {
+	Config   string
+	RepoTags []string
+}
+
+// dockerImages are the images of a docker archive, if all of their configurations are named after their content.
+func dockerImages(list []dockerImage) (out []wanted) {
+	for _, i := range list {
+		id := strings.TrimSuffix(path.Base(i.Config), ".json")
+		if _, err := hex.DecodeString(id); err != nil || len(id) != 64 {
+			return nil
+		}
+		for _, tag := range i.RepoTags {
+			out = append(out, wanted{name: fullName(tag), id: "sha256:" + id})
+		}
+	}
+	return out
+}
+
+func (i index) images() (out []wanted) {
 	for _, m := range i.Manifests {
 		name := m.Annotations[annotationName]
 		if name == "" {
@@ -75,7 +134,7 @@ func (i index) images() (out []Image) {
 			}
 		}
 		if name != "" {
-			out = append(out, Image{Name: fullName(name), Digest: m.Digest})
+			out = append(out, wanted{name: fullName(name), digest: m.Digest})
 		}
 	}
 	return out

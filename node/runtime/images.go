@@ -77,15 +77,20 @@ func readImage(m message) (i Image, err error) {
 }
 
 // Import brings the images of an archive into containerd, unpacked and ready to run, and returns their names. It takes OCI
-// and docker archives with one image or several, compressed or not. Of an archive that can be sought in, and is not
-// compressed, nothing is sent if all of its images are there already.
+// and docker archives with one image or several, compressed or not. Of an archive that can be sought in, nothing is sent if
+// all of its images are there already.
 func Import(ctx context.Context, socket string, archive io.Reader) ([]string, error) {
 	conn, err := dial(socket)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	if names, err := present(ctx, conn, archive); err != nil || len(names) > 0 {
+	client, err := cri.Dial(socket)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	if names, err := present(ctx, conn, client, archive); err != nil || len(names) > 0 {
 		return names, err
 	}
 	names, err := transfer(ctx, conn, archive)
@@ -100,11 +105,11 @@ func Import(ctx context.Context, socket string, archive io.Reader) ([]string, er
 			return nil, err
 		}
 	}
-	return names, known(ctx, socket, names)
+	return names, known(ctx, client, names)
 }
 
 // present returns the names of an archive's images if every one is there already.
-func present(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) ([]string, error) {
+func present(ctx context.Context, conn *grpc.ClientConn, client *cri.Client, archive io.Reader) ([]string, error) {
 	file, ok := archive.(io.ReadSeeker)
 	if !ok {
 		return nil, nil
@@ -113,11 +118,11 @@ func present(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) ([]s
 	if err != nil {
 		return nil, nil //nolint:nilerr // a pipe: it is read from the front
 	}
-	wanted, err := contents(file)
+	all, err := contents(file)
 	if _, back := file.Seek(start, io.SeekStart); back != nil {
 		return nil, fmt.Errorf("read the archive again: %w", back)
 	}
-	if err != nil || len(wanted) == 0 {
+	if err != nil || len(all) == 0 {
 		return nil, nil //nolint:nilerr // containerd says what is wrong with it
 	}
 	have, err := list(ctx, conn)
@@ -125,13 +130,23 @@ func present(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) ([]s
 		return nil, err
 	}
 	var names []string
-	for _, w := range wanted {
-		if !slices.ContainsFunc(have, func(h Image) bool { return h.Name == w.Name && h.Digest == w.Digest }) {
+	for _, w := range all {
+		at := slices.IndexFunc(have, func(h Image) bool { return h.Name == w.name })
+		if at < 0 || w.digest != "" && w.digest != have[at].Digest || w.id != "" && w.id != imageID(ctx, client, w.name) {
 			return nil, nil
 		}
-		names = append(names, w.Name)
+		names = append(names, w.name)
 	}
 	return names, nil
+}
+
+// imageID is the id of an image, empty if the CRI does not know it.
+func imageID(ctx context.Context, client *cri.Client, name string) string {
+	answer, err := client.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
+	if err != nil || answer.Image == nil {
+		return ""
+	}
+	return answer.Image.Id
 }
 
 // rename gives an image its full name if the archive had a short one, such as busybox: Pods that ask for it ask for
@@ -163,23 +178,14 @@ func rename(ctx context.Context, conn *grpc.ClientConn, name string) (string, er
 }
 
 // known waits until the CRI knows the images: it hears of them after containerd has them.
-func known(ctx context.Context, socket string, names []string) error {
-	client, err := cri.Dial(socket)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+func known(ctx context.Context, client *cri.Client, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, name := range names {
-		for {
-			answer, err := client.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
-			if err == nil && answer.Image != nil {
-				break
-			}
+		for imageID(ctx, client, name) == "" {
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("image %s was imported, but the runtime does not show it: %w", name, errors.Join(ctx.Err(), err))
+				return fmt.Errorf("image %s was imported, but the runtime does not show it: %w", name, ctx.Err())
 			case <-time.After(2 * time.Millisecond):
 			}
 		}

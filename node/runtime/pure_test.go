@@ -229,33 +229,40 @@ func TestPauseArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	images, err := contents(bytes.NewReader(one))
-	if err != nil || len(images) != 1 || images[0].Name != PauseImage {
+	if err != nil || len(images) != 1 || images[0].name != PauseImage {
 		t.Fatalf("the archive has %v, %v", images, err)
 	}
-	if others, err := contents(bytes.NewReader(other)); err != nil || others[0].Digest == images[0].Digest {
+	if others, err := contents(bytes.NewReader(other)); err != nil || others[0].digest == images[0].digest {
 		t.Errorf("another program gives the same image, %v", err)
 	}
 }
 
 func TestContentsOfArchives(t *testing.T) {
+	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	for name, c := range map[string]struct {
-		index string
-		want  []Image
-		fails bool
+		file, text string
+		want       []wanted
+		fails      bool
 	}{
-		"named":     {`{"manifests":[{"digest":"sha256:a","annotations":{"io.containerd.image.name":"x.io/a:1","org.opencontainers.image.ref.name":"1"}}]}`, []Image{{Name: "x.io/a:1", Digest: "sha256:a"}}, false},
-		"only tags": {`{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"v2"}}]}`, []Image{{Name: "localhost/loaded:v2", Digest: "sha256:a"}}, false},
-		"short":     {`{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"busybox:1"}}]}`, []Image{{Name: "docker.io/library/busybox:1", Digest: "sha256:a"}}, false},
-		"nameless":  {`{"manifests":[{"digest":"sha256:a"}]}`, nil, false},
-		"nonsense":  {`{`, nil, true},
+		"named":     {"index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"io.containerd.image.name":"x.io/a:1","org.opencontainers.image.ref.name":"1"}}]}`, []wanted{{name: "x.io/a:1", digest: "sha256:a"}}, false},
+		"only tags": {"./index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"v2"}}]}`, []wanted{{name: "localhost/loaded:v2", digest: "sha256:a"}}, false},
+		"short":     {"index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"busybox:1"}}]}`, []wanted{{name: "docker.io/library/busybox:1", digest: "sha256:a"}}, false},
+		"nameless":  {"index.json", `{"manifests":[{"digest":"sha256:a"}]}`, nil, false},
+		"nonsense":  {"index.json", `{`, nil, true},
+		"docker":    {"manifest.json", `[{"Config":"blobs/sha256/` + id + `","RepoTags":["a:1","b.io/c"]}]`, []wanted{{name: "docker.io/library/a:1", id: "sha256:" + id}, {name: "b.io/c:latest", id: "sha256:" + id}}, false},
+		"old names": {"manifest.json", `[{"Config":"` + id + `.json","RepoTags":["a:1"]}]`, []wanted{{name: "docker.io/library/a:1", id: "sha256:" + id}}, false},
+		"no ids":    {"manifest.json", `[{"Config":"config.json","RepoTags":["a:1"]}]`, nil, false},
+		"something": {"README", "hello", nil, false},
 	} {
-		data, err := tarOf([]file{{"other", []byte("x"), 0o644}, {"./index.json", []byte(c.index), 0o644}})
+		data, err := tarOf([]file{{"other", bytes.Repeat([]byte("x"), 5000), 0o644}, {c.file, []byte(c.text), 0o644}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := contents(bytes.NewReader(data))
-		if !reflect.DeepEqual(got, c.want) || (err != nil) != c.fails {
-			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
+		for form, archive := range map[string]io.Reader{"file": bytes.NewReader(data), "pipe": struct{ io.Reader }{bytes.NewReader(data)}, "zip": bytes.NewReader(zipped(t, data))} {
+			got, err := contents(archive)
+			if !reflect.DeepEqual(got, c.want) || (err != nil) != c.fails {
+				t.Errorf("%s, %s: %v, %v; want %v", name, form, got, err, c.want)
+			}
 		}
 	}
 	if _, err := contents(iotest.ErrReader(io.ErrUnexpectedEOF)); err == nil {
