@@ -35,6 +35,7 @@ const (
 	watchingLists = "WatchList"
 	migrating     = "StorageVersionMigrator"
 	topology      = "PodTopologyLabelsAdmission"
+	splitLogs     = "PodLogsQuerySplitStreams"
 	anyAlpha      = "AllAlpha"
 	anyBeta       = "AllBeta"
 )
@@ -87,7 +88,7 @@ func (c *Config) feature(name string) bool {
 func (c *Config) idleFeatures() (out []string) {
 	for _, g := range gates() {
 		switch g.name {
-		case compressing, watchingLists, migrating, topology, anyBeta:
+		case compressing, watchingLists, migrating, topology, splitLogs, anyBeta:
 			continue
 		}
 		if on, said := c.Features[g.name]; said && on != g.on {

@@ -30,6 +30,7 @@ import (
 	"proa.dev/run/pki"
 	"proa.dev/schedule"
 	"proa.dev/server"
+	"proa.dev/server/agents"
 	"proa.dev/server/audit"
 	"proa.dev/server/authn"
 	"proa.dev/server/authz"
@@ -61,6 +62,8 @@ type Server struct {
 	placing schedule.Config
 	// policy is the RBAC policy every cluster begins with.
 	policy *bootstrap.Policy
+	// agents are the ways to nodes.
+	agents *agents.Agents
 	ready  atomic.Bool
 
 	// listener is where clients come in, inner where Pods do: they cannot reach the machine's loopback.
@@ -192,6 +195,7 @@ func (s *Server) open(ctx context.Context) error {
 	if idle := s.idleFeatures(); len(idle) > 0 {
 		s.log.WarnContext(ctx, "feature gates that switch nothing here", "gates", idle)
 	}
+	s.agents = s.openAgents()
 	shared := fair.New(s.seats())
 	counts.Registry().MustRegister(shared.Metrics())
 	versions := server.NewVersions(scheme, s.defs)
@@ -203,7 +207,8 @@ func (s *Server) open(ctx context.Context) error {
 		Address: s.advertise().String(), Paths: s.endpoints(auth, counts.Handler()),
 		Observe:  func(o server.Observation) { counts.Done(counted(o)) },
 		Watching: func(o server.Observation) func() { return counts.Watching(counted(o)) },
-		Fair:     shared, Plain: !s.feature(compressing), NoWatchList: !s.feature(watchingLists),
+		Nodes:    s.agents, SplitLogs: s.feature(splitLogs),
+		Fair: shared, Plain: !s.feature(compressing), NoWatchList: !s.feature(watchingLists),
 	}
 	if s.audit != nil {
 		config.Audit = s.audit
