@@ -1,0 +1,67 @@
+package image
+
+import (
+	"sync"
+	"time"
+)
+
+// Waits after failed pulls.
+const (
+	firstWait = 10 * time.Second
+	lastWait  = 300 * time.Second
+)
+
+// backoff remembers failed pulls. What is not heard of for long is forgotten.
+type backoff struct {
+	mu   sync.Mutex // guards fails
+	fail map[string]*failure
+}
+
+type failure struct {
+	at   time.Time
+	wait time.Duration
+	// why is the failure as a waiting container shows it.
+	why string
+}
+
+func newBackoff() *backoff { return &backoff{fail: map[string]*failure{}} }
+
+// left is how long a key still has to wait, and why.
+func (b *backoff) left(key string, now time.Time) (time.Duration, string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f, ok := b.fail[key]
+	if !ok || now.Sub(f.at) >= f.wait {
+		return 0, ""
+	}
+	return f.wait - now.Sub(f.at), f.why
+}
+
+// failed notes a failure. Each wait is twice the one before.
+func (b *backoff) failed(key, why string, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forget(now)
+	f, ok := b.fail[key]
+	if !ok {
+		b.fail[key] = &failure{at: now, wait: firstWait, why: why}
+		return
+	}
+	f.at, f.wait, f.why = now, min(2*f.wait, lastWait), why
+}
+
+// succeeded drops what is old. The key itself keeps its wait for a while: a registry that works now and then is not asked at
+// full speed.
+func (b *backoff) succeeded(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forget(now)
+}
+
+func (b *backoff) forget(now time.Time) {
+	for key, f := range b.fail {
+		if now.Sub(f.at) > 2*lastWait {
+			delete(b.fail, key)
+		}
+	}
+}

@@ -1,0 +1,322 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+)
+
+// maxPlugin bounds how long a program may take, and what it may say.
+const (
+	maxPlugin = time.Minute
+	maxSaid   = 1 << 20
+)
+
+// Accounts gives out tokens of service accounts.
+type Accounts interface {
+	Token(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, time.Time, error)
+}
+
+// Getter reads single objects; a client.Client is one.
+type Getter interface {
+	Get(ctx context.Context, gr schema.GroupResource, namespace, name, sub string) (kind.Object, error)
+}
+
+// PluginConfig is where plugins are and what they may be given.
+type PluginConfig struct {
+	// File is a CredentialProviderConfig of the kubelet, or a folder of them; Bin is the folder of the programs.
+	File, Bin string
+	Accounts  Accounts
+	Cluster   Getter
+	Log       *slog.Logger
+}
+
+// Plugins are programs that know logins for registries.
+type Plugins struct {
+	PluginConfig
+	list []*plugin
+}
+
+// LoadPlugins reads the configuration and looks for the programs.
+func LoadPlugins(c PluginConfig) (*Plugins, error) {
+	list, err := readProviders(c.File)
+	if err != nil {
+		return nil, err
+	}
+	ps := &Plugins{PluginConfig: c}
+	for _, p := range list {
+		path := filepath.Join(c.Bin, p.Name)
+		if _, err := exec.LookPath(path); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", errNoProgram, path, err)
+		}
+		ps.list = append(ps.list, &plugin{provider: p, path: path, kept: map[string]kept{}, asking: map[string]*sync.Mutex{}})
+	}
+	return ps, nil
+}
+
+// find asks the plugins that know a repository. One that fails is as good as one that knows nothing: the pull may work without.
+func (ps *Plugins) find(ctx context.Context, p *corev1.Pod, repository string) (out []login) {
+	for _, g := range ps.list {
+		if !g.knows(repository) {
+			continue
+		}
+		who, err := ps.identify(ctx, g, p)
+		if err == nil && who == nil {
+			continue
+		}
+		var logins map[string]entry
+		if err == nil {
+			logins, err = g.ask(ctx, repository, *who, time.Now)
+		}
+		if err != nil {
+			ps.Log.ErrorContext(ctx, "a credential provider failed", "provider", g.Name, "image", repository, "pod", p.Namespace+"/"+p.Name, "err", err)
+			continue
+		}
+		k := &keyring{}
+		for place, e := range logins {
+			k.add(place, login{Username: e.Username, Password: e.Password, from: who.owner})
+		}
+		out = append(out, k.find(repository)...)
+	}
+	return out
+}
+
+// identity is whom a plugin is asked for.
+type identity struct {
+	owner owner // the zero value for the node
+	token string
+	notes map[string]string
+}
+
+// identify is the service account of a Pod, if the plugin wants that; nil says that the plugin has nothing for the Pod.
+func (ps *Plugins) identify(ctx context.Context, g *plugin, p *corev1.Pod) (*identity, error) {
+	name := p.Spec.ServiceAccountName
+	if g.Token == nil || name == "" {
+		if g.Token != nil && g.Token.Require != nil && *g.Token.Require {
+			return nil, nil
+		}
+		return &identity{}, nil
+	}
+	if ps.Cluster == nil || ps.Accounts == nil {
+		return nil, errors.New("this agent has no service accounts")
+	}
+	o, err := ps.Cluster.Get(ctx, gr.ServiceAccounts, p.Namespace, name, "")
+	if err != nil {
+		return nil, fmt.Errorf("failed to get service account: %w", err)
+	}
+	id := &identity{owner: owner{Account: true, UID: string(o.GetUID()), Namespace: p.Namespace, Name: name}, notes: map[string]string{}}
+	for _, key := range g.Token.Required {
+		value, ok := o.GetAnnotations()[key]
+		if !ok {
+			return nil, nil // the account does not take part
+		}
+		id.notes[key] = value
+	}
+	for _, key := range g.Token.Optional {
+		if value, ok := o.GetAnnotations()[key]; ok {
+			id.notes[key] = value
+		}
+	}
+	answer, _, err := ps.Accounts.Token(ctx, p.Namespace, name, &authenticationv1.TokenRequest{
+		ObjectMeta: metav1.ObjectMeta{UID: types.UID(id.owner.UID)},
+		Spec: authenticationv1.TokenRequestSpec{
+			Audiences:      []string{g.Token.Audience},
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("failed to get service account token: %w", err)
+	}
+	id.token = answer.Status.Token
+	return id, nil
+}
+
+// plugin is one program, with the answers it gave a short while ago.
+type plugin struct {
+	provider
+	path string
+
+	mu     sync.Mutex // guards kept and asking
+	kept   map[string]kept
+	asking map[string]*sync.Mutex // one question at a time for the same thing
+}
+
+type kept struct {
+	logins map[string]entry
+	until  time.Time
+}
+
+func (g *plugin) knows(image string) bool {
+	for _, m := range g.MatchImages {
+		if matches(m, image) {
+			return true
+		}
+	}
+	return false
+}
+
+// about tells apart whom answers are for.
+func (g *plugin) about(id identity) string {
+	if id.owner == (owner{}) {
+		return ""
+	}
+	key := map[string]any{"account": id.owner, "notes": id.notes}
+	if g.Token.CacheType == forToken {
+		key["token"] = fmt.Sprintf("%x", sha256.Sum256([]byte(id.token)))
+	}
+	text, err := json.Marshal(key)
+	if err != nil {
+		return id.token
+	}
+	return string(text)
+}
+
+// The things that an answer can be for, beside the image itself.
+func registryOf(image string) string { host, _, _ := strings.Cut(image, "/"); return host }
+
+const everything = "<global>"
+
+// ask returns what the program says, now or a short while ago.
+func (g *plugin) ask(ctx context.Context, image string, id identity, now func() time.Time) (map[string]entry, error) {
+	about := "\n" + g.about(id)
+	g.mu.Lock()
+	one := g.asking[image+about]
+	if one == nil {
+		one = &sync.Mutex{}
+		g.asking[image+about] = one
+	}
+	g.mu.Unlock()
+	one.Lock()
+	defer func() {
+		g.mu.Lock()
+		delete(g.asking, image+about)
+		g.mu.Unlock()
+		one.Unlock()
+	}()
+	if logins, ok := g.remembered(image, about, now()); ok {
+		return logins, nil
+	}
+	a, err := g.run(ctx, image, id)
+	if err != nil {
+		return nil, err
+	}
+	what, ok := map[string]string{"Image": image, "Registry": registryOf(image), "Global": everything}[a.CacheKeyType]
+	if !ok {
+		return nil, fmt.Errorf("credential provider plugin did not return a valid cacheKeyType: %s", a.CacheKeyType)
+	}
+	if id.token != "" && g.Token.CacheType != forToken {
+		for _, e := range a.Auth {
+			if e.Password == id.token {
+				return nil, errors.New("credential provider plugin returned the service account token as the password which is not allowed when service account cache type is not set to 'Token'")
+			}
+		}
+	}
+	keep := g.DefaultDuration
+	if a.CacheDuration != nil {
+		keep = a.CacheDuration
+	}
+	if keep != nil && keep.Duration > 0 {
+		g.mu.Lock()
+		g.kept[what+about] = kept{logins: a.Auth, until: now().Add(keep.Duration)}
+		g.mu.Unlock()
+	}
+	return a.Auth, nil
+}
+
+func (g *plugin) remembered(image, about string, now time.Time) (map[string]entry, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for key, k := range g.kept {
+		if now.After(k.until) {
+			delete(g.kept, key)
+		}
+	}
+	for _, what := range []string{image, registryOf(image), everything} {
+		if k, ok := g.kept[what+about]; ok {
+			return k.logins, true
+		}
+	}
+	return nil, false
+}
+
+// question and answer are what a program reads and writes.
+type question struct {
+	metav1.TypeMeta
+	Image string            `json:"image"`
+	Token string            `json:"serviceAccountToken,omitempty"`
+	Notes map[string]string `json:"serviceAccountAnnotations,omitempty"`
+}
+
+type answer struct {
+	metav1.TypeMeta
+	CacheKeyType  string           `json:"cacheKeyType"`
+	CacheDuration *metav1.Duration `json:"cacheDuration,omitempty"`
+	Auth          map[string]entry `json:"auth,omitempty"`
+}
+
+// run runs the program.
+func (g *plugin) run(ctx context.Context, image string, id identity) (answer, error) {
+	text, err := json.Marshal(question{
+		TypeMeta: metav1.TypeMeta{Kind: "CredentialProviderRequest", APIVersion: g.APIVersion}, Image: image, Token: id.token, Notes: id.notes,
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	ctx, stop := context.WithTimeout(ctx, maxPlugin)
+	defer stop()
+	cmd := exec.CommandContext(ctx, g.path, g.Args...) //nolint:gosec // G204: whoever configures the node names the program
+	cmd.WaitDelay = time.Second
+	cmd.Env = os.Environ()
+	for _, e := range g.Env {
+		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+	}
+	out, said := &bounded{most: maxSaid}, &bounded{most: 4096}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), out, said
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return answer{}, fmt.Errorf("error execing credential provider plugin %s for image %s: %w: %s", g.Name, image, err, said.Bytes())
+	}
+	var a answer
+	// What is wrong with it may show what is in it, so that is not said.
+	if err := json.Unmarshal(out.Bytes(), &a); err != nil || a.Kind != "CredentialProviderResponse" {
+		return answer{}, errors.New("error decoding credential provider plugin response from stdout")
+	}
+	if a.APIVersion != g.APIVersion {
+		return answer{}, fmt.Errorf("apiVersion from credential plugin response did not match expected apiVersion:%s, actual apiVersion:%s", g.APIVersion, a.APIVersion)
+	}
+	return a, nil
+}
+
+// bounded keeps the beginning of what is written to it.
+type bounded struct {
+	bytes.Buffer
+	most int
+}
+
+func (b *bounded) Write(text []byte) (int, error) {
+	if room := b.most - b.Len(); room > 0 {
+		b.Buffer.Write(text[:min(room, len(text))])
+	}
+	return len(text), nil
+}
