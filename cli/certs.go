@@ -13,17 +13,23 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	proa "proa.dev/run"
 )
 
 func certsCommand() Command {
 	return Command{
-		Name: "certs", Args: "[renew]", Short: "list the cluster's certificates, or renew them",
+		Name: "certs", Args: "[renew|rotate-secrets]", Short: "list the cluster's certificates, or renew them or the key of the Secrets",
 		Long: `
 Lists the certificates of the cluster and when they expire. The server renews its own certificates by itself a
 month before that; the authorities live ten years.
 
 "proa certs renew" removes all certificates except the authorities, so that the next start makes new ones with the
-same keys; the administrator's kubeconfig is written anew with them.`,
+same keys; the administrator's kubeconfig is written anew with them.
+
+"proa certs rotate-secrets" makes a new key for the Secrets in the embedded store. A running server takes it over
+within a minute and writes all Secrets again with it; the former keys stay in pki/secrets.key, so that what they
+have encrypted can be read.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			which := dataDirFlag(fs)
 			return func(_ context.Context, env *Env, args []string) error {
@@ -36,11 +42,26 @@ same keys; the administrator's kubeconfig is written anew with them.`,
 					return listCerts(env, c)
 				case len(args) == 1 && args[0] == "renew":
 					return renewCerts(env, c)
+				case len(args) == 1 && args[0] == "rotate-secrets":
+					return rotateSecrets(env, c)
 				}
-				return fmt.Errorf("certs knows the argument renew and no other, but got %q", args[0])
+				return fmt.Errorf("certs knows the arguments renew and rotate-secrets and no other, but got %q", args[0])
 			}
 		},
 	}
+}
+
+// rotateSecrets makes a new key for the Secrets of a cluster that is there.
+func rotateSecrets(env *Env, c cluster) error {
+	if _, err := os.Stat(c.file("pki")); err != nil {
+		return fmt.Errorf("there is no cluster in %s", c.dir)
+	}
+	name, err := proa.RotateSealKey(c.dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(env.Out, "Secrets are encrypted with %s from now on. \"kubectl get storageversionmigrations secrets-%s\" shows when all are.\n", name, name)
+	return nil
 }
 
 // certificate is one certificate of the cluster, for people.

@@ -36,6 +36,9 @@ type Config struct {
 	EtcdCAFile, EtcdCertFile, EtcdKeyFile string
 	CompactionInterval                    time.Duration
 
+	// Encryption is the path of an EncryptionConfiguration; empty encrypts Secrets in the embedded store.
+	Encryption string
+
 	// Issuer is the cluster's name in service-account tokens.
 	Issuer string
 	// Identity and Permission are who users are and what they may do, as far as the cluster does not know by itself.
@@ -140,6 +143,7 @@ func serverSettings() []Setting {
 		{Name: "etcd-cafile", Help: "trust the certificates in `FILE` to vouch for the external etcd", Set: file(func(c *Config) *string { return &c.EtcdCAFile })},
 		{Name: "etcd-certfile", Help: "show the client certificate in `FILE` to the external etcd", Set: file(func(c *Config) *string { return &c.EtcdCertFile })},
 		{Name: "etcd-keyfile", Help: "with the key in `FILE`", Set: file(func(c *Config) *string { return &c.EtcdKeyFile })},
+		{Name: "encryption-provider-config", Help: "encrypt in the store what the EncryptionConfiguration in `FILE` says; it is read again when it changes", Set: file(func(c *Config) *string { return &c.Encryption })},
 		{Name: "audit-log-path", Help: "write audit events to `FILE`; - is standard output",
 			Set: one(func(c *Config, v string) error { c.Audit = v; return nil })},
 		{Name: "audit-policy-file", Help: "log what the audit policy in `FILE` says; without one, who did what, and no bodies", Set: file(func(c *Config) *string { return &c.AuditPolicy })},
@@ -195,7 +199,7 @@ func (c *Config) Validate() error {
 	case c.AuditPolicy != "" && c.Audit == "" && c.AuditHook.Config == "":
 		return fmt.Errorf("audit-policy-file needs audit-log-path or audit-webhook-config-file: say where the events go")
 	}
-	for _, check := range []func() error{c.checkLoops, c.checkIdentity, c.checkPermission, c.checkAudit} {
+	for _, check := range []func() error{c.checkLoops, c.checkIdentity, c.checkPermission, c.checkAudit, c.checkEncryption} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -12,7 +12,15 @@ const reloadEvery = 30 * time.Second
 
 // reload takes over files that change. One that is wrong changes nothing, and the log says so.
 func (s *Server) reload(ctx context.Context) {
+	keys := s.Encryption
+	if keys == "" {
+		keys = sealFile(s.DataDir)
+	}
+	if s.seal == nil {
+		keys = ""
+	}
 	files := []*watched{
+		newWatched(keys, func() error { return s.reseal(ctx) }),
 		newWatched(s.Identity.Config, s.trustIssuers),
 		newWatched(s.Permission.Config, func() error {
 			steps, err := s.readAuthorizers()
@@ -22,8 +30,11 @@ func (s *Server) reload(ctx context.Context) {
 			return s.deciders.set(steps)
 		}),
 	}
-	if s.Identity.Config == "" && s.Permission.Config == "" {
-		return
+	if s.seal != nil && s.Encryption == "" {
+		// The process may have ended before all was written again with the newest key.
+		if err := s.migrateSecrets(ctx); err != nil && ctx.Err() == nil {
+			s.log.ErrorContext(ctx, "cannot have the Secrets written again with the newest key", "err", err)
+		}
 	}
 	tick := time.NewTicker(reloadEvery)
 	defer tick.Stop()

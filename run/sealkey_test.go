@@ -1,31 +1,90 @@
 package run
 
 import (
-	"bytes"
+	"encoding/base64"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+
+	"proa.dev/kinds"
 )
 
-func TestSealKey(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "pki", "secrets.key")
-	first, err := sealKey(path)
-	if err != nil || len(first) != 32 {
+func TestSealKeys(t *testing.T) {
+	dir := t.TempDir()
+	path := sealFile(dir)
+	first, err := sealKeys(path)
+	if err != nil || len(first) != 1 || len(first[0].Secret) != 32 {
 		t.Fatal(first, err)
 	}
-	if again, err := sealKey(path); err != nil || !bytes.Equal(again, first) {
-		t.Errorf("a second start has another key: %v", err)
+	if again, err := sealKeys(path); err != nil || !reflect.DeepEqual(again, first) {
+		t.Errorf("a second start has other keys: %v", err)
 	}
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
-	for _, bad := range []string{"", "short", strings.Repeat("!", 44)} {
+	for n, want := range []string{"key2", "key3"} {
+		name, err := RotateSealKey(dir)
+		if err != nil || name != want {
+			t.Fatal(name, err)
+		}
+		now, err := sealKeys(path)
+		if err != nil || len(now) != n+2 || now[0].Name != want || !reflect.DeepEqual(now[len(now)-1], first[0]) {
+			t.Errorf("after rotation there are %v, %v", now, err)
+		}
+	}
+	// A file of a key alone is one of the first version.
+	if err := os.WriteFile(path, []byte(base64.StdEncoding.EncodeToString(first[0].Secret)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if old, err := sealKeys(path); err != nil || !reflect.DeepEqual(old, first) {
+		t.Errorf("of the first version: %v, %v", old, err)
+	}
+	good := base64.StdEncoding.EncodeToString(first[0].Secret)
+	for _, bad := range []string{"", "short", strings.Repeat("!", 44), good + "\nkey2 x\n", "a b " + good} {
 		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := sealKey(path); err == nil || !strings.Contains(err.Error(), path) {
+		if _, err := sealKeys(path); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("a key file with %q: %v", bad, err)
+		}
+		if _, err := RotateSealKey(dir); err == nil {
+			t.Errorf("a key file with %q was rotated", bad)
+		}
+	}
+}
+
+func TestEncryptionConfig(t *testing.T) {
+	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
+	secret := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	good := head + "- resources: [events]\n  providers: [{identity: {}}]\n" +
+		"- resources: [secrets, deployments.apps]\n  providers:\n  - secretbox: {keys: [{name: a, secret: " + secret + "}, {name: b, secret: " + secret + "}]}\n  - aescbc: {keys: [{name: c, secret: " + secret + "}]}\n" +
+		"- resources: ['*.batch']\n  providers: [{aesgcm: {keys: [{name: d, secret: " + secret + "}]}}]\n"
+	rules, err := parseEncryption([]byte(good), kinds.All())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range rules {
+		got = append(got, strings.Join(r.Prefixes, " "))
+	}
+	if want := "/registry/events/|/registry/secrets/ /registry/deployments/|/registry/jobs/ /registry/cronjobs/"; strings.Join(got, "|") != want || len(rules[1].Providers) != 3 {
+		t.Errorf("got %s, %d providers; want %s", strings.Join(got, "|"), len(rules[1].Providers), want)
+	}
+	for text, want := range map[string]string{
+		"kind: Pod":                       "Object 'apiVersion' is missing",
+		head + "- resources: [secrets]\n": "resources[0].providers: Required value",
+		head + "- resources: [secrets]\n  providers: [{aesgcm: {keys: [{name: a, secret: AAAA}]}}]\n":                          "not of the expected length",
+		head + "- resources: [secrets]\n  providers: [{kms: {apiVersion: v2, name: x, endpoint: 'unix:///x', timeout: 3s}}]\n": "does not speak to key management services",
+		head + "- resources: ['*.*', secrets]\n  providers: [{identity: {}}]\n":                                                "resources[0].resources: Invalid value",
+	} {
+		path := filepath.Join(t.TempDir(), "encryption.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load("", Said{"encryption-provider-config": {path}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %s", text, err, want)
 		}
 	}
 }

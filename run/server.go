@@ -39,6 +39,7 @@ import (
 	fields "proa.dev/server/schema"
 	"proa.dev/store"
 	"proa.dev/store/memory"
+	"proa.dev/store/seal"
 )
 
 // Server is a running control plane.
@@ -58,6 +59,7 @@ type Server struct {
 	// outside are the users that others know, and deciders decide what users may do.
 	outside  outside
 	deciders *deciders
+	seal     *seal.Sealed // nil where nothing is encrypted
 	// placing is how the scheduler works, and what it remembers.
 	placing schedule.Config
 	// policy is the RBAC policy every cluster begins with.

@@ -1,21 +1,20 @@
 // Package seal encrypts the values of chosen keys on their way to the store and decrypts them on their way back, so that
 // a copy of the data folder's database does not give secrets away. It wraps a store and is one to its callers.
 //
-// A sealed value is laid out as Kubernetes lays out its aesgcm provider: "k8s:enc:aesgcm:v1:NAME:", a nonce, and the
-// ciphertext, bound to its key. A value without that prefix was stored before sealing began and passes as it is.
+// A sealed value is laid out as Kubernetes lays it out: "k8s:enc:", the provider, the name of the key, and what the provider
+// made of the value. A value without that was stored before sealing began, and passes as it is. What is not sealed as it
+// would be today is stale: to write it again is how keys are rotated.
 package seal
 
 import (
 	"bytes"
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"proa.dev/kv"
 )
@@ -27,85 +26,90 @@ type Store interface {
 	kv.Committer
 }
 
-// Key is a named key of 16, 24 or 32 bytes.
-type Key struct {
-	Name   string
-	Secret []byte
+// Rule says how the values of some keys are encrypted: by the first provider. All of them decrypt.
+type Rule struct {
+	// Prefixes are how the keys begin.
+	Prefixes  []string
+	Providers []Provider
 }
 
 // Sealed is a store whose chosen keys are encrypted.
 type Sealed struct {
 	Store
-	prefixes []string
-	first    string
-	ciphers  map[string]cipher.AEAD
+	rules atomic.Pointer[[]Rule]
 }
 
-const mark = "k8s:enc:aesgcm:v1:"
-
-// New seals the keys with the prefixes. The first key encrypts; all of them decrypt.
-func New(inner Store, prefixes []string, keys ...Key) (*Sealed, error) {
-	if len(keys) == 0 {
-		return nil, errors.New("seal: no key")
-	}
-	s := &Sealed{Store: inner, prefixes: prefixes, first: keys[0].Name, ciphers: map[string]cipher.AEAD{}}
-	for _, k := range keys {
-		if k.Name == "" || strings.Contains(k.Name, ":") {
-			return nil, fmt.Errorf("seal: %q is no name for a key", k.Name)
-		}
-		block, err := aes.NewCipher(k.Secret)
-		if err != nil {
-			return nil, fmt.Errorf("seal: key %s: %w", k.Name, err)
-		}
-		if s.ciphers[k.Name], err = cipher.NewGCM(block); err != nil {
-			return nil, fmt.Errorf("seal: key %s: %w", k.Name, err)
-		}
-	}
-	return s, nil
+// New seals a store by rules. Of several that fit a key the first counts.
+func New(inner Store, rules ...Rule) (*Sealed, error) {
+	s := &Sealed{Store: inner}
+	return s, s.Set(rules...)
 }
 
-func (s *Sealed) chosen(key string) bool {
-	for _, p := range s.prefixes {
-		if strings.HasPrefix(key, p) {
-			return true
+// Set replaces the rules. What was sealed by the former ones can be read only if the new ones have its key too.
+func (s *Sealed) Set(rules ...Rule) error {
+	for _, r := range rules {
+		if len(r.Providers) == 0 {
+			return errors.New("seal: no provider")
+		}
+		for i, p := range r.Providers {
+			if slices.ContainsFunc(r.Providers[:i], func(o Provider) bool { return o.mark == p.mark }) {
+				return fmt.Errorf("seal: there are two keys for %q", p.mark)
+			}
 		}
 	}
-	return false
+	s.rules.Store(&rules)
+	return nil
+}
+
+// rule finds the rule for a key; nil for none.
+func (s *Sealed) rule(key string) *Rule {
+	rules := *s.rules.Load()
+	for i := range rules {
+		for _, p := range rules[i].Prefixes {
+			if strings.HasPrefix(key, p) {
+				return &rules[i]
+			}
+		}
+	}
+	return nil
 }
 
 // seal encrypts a value for its key.
-func (s *Sealed) seal(key string, value []byte) []byte {
-	aead := s.ciphers[s.first]
-	head := len(mark) + len(s.first) + 1
-	out := make([]byte, head+aead.NonceSize(), head+aead.NonceSize()+len(value)+aead.Overhead())
-	copy(out, mark+s.first+":")
-	nonce := out[head:]
-	_, _ = rand.Read(nonce) // never fails: the process ends if the kernel has no randomness
-	return aead.Seal(out, nonce, value, []byte(key))
+func (r *Rule) seal(key string, value []byte) []byte {
+	p := r.Providers[0]
+	if p.seal == nil {
+		return value
+	}
+	return append([]byte(p.mark), p.seal(key, value)...)
 }
 
 // open decrypts a pair in place of its value.
 func (s *Sealed) open(p *kv.Pair) error {
-	if !s.chosen(p.Key) {
+	r := s.rule(p.Key)
+	if r == nil || p.Value == nil {
 		return nil
 	}
-	rest, sealed := bytes.CutPrefix(p.Value, []byte(mark))
-	if !sealed {
-		p.Stale = p.Value != nil
+	if !bytes.HasPrefix(p.Value, []byte(marked)) {
+		p.Stale = r.Providers[0].seal != nil
 		return nil
 	}
-	name, rest, ok := bytes.Cut(rest, []byte(":"))
-	aead := s.ciphers[string(name)]
-	if !ok || aead == nil || len(rest) < aead.NonceSize() {
-		return fmt.Errorf("seal: %s is encrypted with key %.64q, which is not among the keys of this server", p.Key, name)
+	for i, way := range r.Providers {
+		sealed, ours := bytes.CutPrefix(p.Value, []byte(way.mark))
+		if !ours || way.open == nil {
+			continue
+		}
+		value, err := way.open(p.Key, sealed)
+		if err != nil {
+			return fmt.Errorf("seal: %s cannot be decrypted with %s: %w", p.Key, way.mark, err)
+		}
+		p.Value, p.Stale = value, i > 0
+		return nil
 	}
-	n := aead.NonceSize()
-	value, err := aead.Open(nil, rest[:n], rest[n:], []byte(p.Key))
-	if err != nil {
-		return fmt.Errorf("seal: %s cannot be decrypted with key %s: %w", p.Key, name, err)
+	with := p.Value[:min(len(p.Value), 64)]
+	if parts := bytes.SplitN(p.Value, []byte(":"), 6); len(parts) == 6 && len(parts[4]) < 64 {
+		with = parts[4]
 	}
-	p.Value, p.Stale = value, string(name) != s.first
-	return nil
+	return fmt.Errorf("seal: %s is encrypted with key %q, which is not among the keys of this server", p.Key, with)
 }
 
 // Get reads one pair.
@@ -130,13 +134,16 @@ func (s *Sealed) List(ctx context.Context, r kv.Range) (kv.Page, error) {
 
 // Commit makes a transaction.
 func (s *Sealed) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
-	if slices.ContainsFunc(writes, func(w kv.Write) bool { return s.chosen(w.Key) }) {
-		writes = slices.Clone(writes) // the caller's stay in the clear
-		for i, w := range writes {
-			if w.Value != nil && s.chosen(w.Key) {
-				writes[i].Value = s.seal(w.Key, w.Value)
-			}
+	cloned := false
+	for i, w := range writes {
+		r := s.rule(w.Key)
+		if r == nil || w.Value == nil {
+			continue
 		}
+		if !cloned {
+			writes, cloned = slices.Clone(writes), true // the caller's stay in the clear
+		}
+		writes[i].Value = r.seal(w.Key, w.Value)
 	}
 	rev, err := s.Store.Commit(ctx, writes...)
 	if c, lost := errors.AsType[*kv.Conflict](err); lost {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,20 @@ import (
 	"proa.dev/store/seal"
 	"proa.dev/store/storetest"
 )
+
+// rule seals keys with prefixes; the first key seals.
+func rule(t *testing.T, prefixes []string, keys ...seal.Key) seal.Rule {
+	t.Helper()
+	r := seal.Rule{Prefixes: prefixes}
+	for _, k := range keys {
+		p, err := seal.AESGCM(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Providers = append(r.Providers, p)
+	}
+	return r
+}
 
 func key(name string, b byte) seal.Key {
 	return seal.Key{Name: name, Secret: bytes.Repeat([]byte{b}, 32)}
@@ -40,7 +55,7 @@ func (w whole) Compact(ctx context.Context, rev int64) error { return w.inner.Co
 func TestSealedIsAStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Store {
 		inner := embed(t)
-		s, err := seal.New(inner, []string{"/"}, key("k", 1))
+		s, err := seal.New(inner, rule(t, []string{"/"}, key("k", 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +65,7 @@ func TestSealedIsAStore(t *testing.T) {
 
 func TestOnlyChosenKeysAreSealed(t *testing.T) {
 	inner := embed(t)
-	s, err := seal.New(inner, []string{"/registry/secrets/"}, key("one", 1))
+	s, err := seal.New(inner, rule(t, []string{"/registry/secrets/"}, key("one", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +95,7 @@ func TestOnlyChosenKeysAreSealed(t *testing.T) {
 func TestKeysAndForgeries(t *testing.T) {
 	inner := embed(t)
 	prefixes := []string{"/registry/secrets/"}
-	old, err := seal.New(inner, prefixes, key("old", 1))
+	old, err := seal.New(inner, rule(t, prefixes, key("old", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +103,7 @@ func TestKeysAndForgeries(t *testing.T) {
 	if _, err := old.Commit(t.Context(), kv.Write{Key: k, Value: []byte("v")}); err != nil {
 		t.Fatal(err)
 	}
-	both, err := seal.New(inner, prefixes, key("new", 2), key("old", 1))
+	both, err := seal.New(inner, rule(t, prefixes, key("new", 2), key("old", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +113,7 @@ func TestKeysAndForgeries(t *testing.T) {
 	if p, _, err := both.Get(t.Context(), k); err != nil || string(p.Value) != "v" || !p.Stale {
 		t.Errorf("the old key still reads: %q, stale %t, %v", p.Value, p.Stale, err)
 	}
-	lone, err := seal.New(inner, prefixes, key("new", 2))
+	lone, err := seal.New(inner, rule(t, prefixes, key("new", 2)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,8 +143,88 @@ func TestKeysAndForgeries(t *testing.T) {
 		t.Errorf("plain: %q, stale %t, %v", p.Value, p.Stale, err)
 	}
 	for _, bad := range []seal.Key{{Name: "a:b", Secret: make([]byte, 32)}, {Name: "", Secret: make([]byte, 32)}, {Name: "x", Secret: make([]byte, 5)}} {
-		if _, err := seal.New(inner, prefixes, bad); err == nil {
-			t.Errorf("key %+v was taken", bad)
+		for way, make := range ways() {
+			if _, err := make(bad); err == nil {
+				t.Errorf("%s took key %+v", way, bad)
+			}
 		}
+	}
+	twice := rule(t, prefixes, key("a", 1), key("a", 2))
+	if _, err := seal.New(inner, twice); err == nil {
+		t.Error("two keys of one name were taken")
+	}
+	if _, err := seal.New(inner, seal.Rule{Prefixes: prefixes}); err == nil {
+		t.Error("a rule without a provider was taken")
+	}
+}
+
+func ways() map[string]func(seal.Key) (seal.Provider, error) {
+	return map[string]func(seal.Key) (seal.Provider, error){"aesgcm": seal.AESGCM, "aescbc": seal.AESCBC, "secretbox": seal.Secretbox}
+}
+
+// TestWays takes values of many lengths through every provider, and through a change from each to each.
+func TestWays(t *testing.T) {
+	inner := embed(t)
+	s, err := seal.New(inner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const k = "/registry/secrets/a/b"
+	set := func(providers ...seal.Provider) {
+		t.Helper()
+		if err := s.Set(seal.Rule{Prefixes: []string{"/registry/secrets/"}, Providers: providers}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rev := int64(0)
+	var all []seal.Provider
+	for way, make := range ways() {
+		p, err := make(key(way, 3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+		for n := range 40 {
+			set(p)
+			value := bytes.Repeat([]byte{byte(n)}, n+1)
+			if rev, err = s.Commit(t.Context(), kv.Write{Key: k, Value: value, Rev: rev}); err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := s.Get(t.Context(), k)
+			if err != nil || !bytes.Equal(got.Value, value) || got.Stale {
+				t.Fatalf("%s of %d bytes: %q, stale %t, %v", way, n, got.Value, got.Stale, err)
+			}
+			raw, _, err := inner.Get(t.Context(), k)
+			if err != nil || !bytes.HasPrefix(raw.Value, []byte("k8s:enc:"+way+":v1:"+way+":")) {
+				t.Fatalf("%s is stored as %q, %v", way, raw.Value, err)
+			}
+			// Whatever is written now, the former way is still read, and stale.
+			for _, first := range append(slices.Clone(all[:len(all)-1]), seal.Plain()) {
+				set(first, p)
+				if got, _, err := s.Get(t.Context(), k); err != nil || !bytes.Equal(got.Value, value) || !got.Stale {
+					t.Fatalf("%s after a change: %q, stale %t, %v", way, got.Value, got.Stale, err)
+				}
+			}
+		}
+		// What is cut off or changed is noticed, by the providers that can.
+		raw, _, err := inner.Get(t.Context(), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set(p)
+		if rev, err = inner.Commit(t.Context(), kv.Write{Key: k, Value: raw.Value[:len(raw.Value)-len(raw.Value)/2], Rev: rev}); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Get(t.Context(), k); err == nil {
+			t.Errorf("%s read a value that was cut", way)
+		}
+	}
+	// Without encryption a value is stored as it is.
+	set(append([]seal.Provider{seal.Plain()}, all...)...)
+	if _, err = s.Commit(t.Context(), kv.Write{Key: k, Value: []byte("clear"), Rev: rev}); err != nil {
+		t.Fatal(err)
+	}
+	if raw, _, err := inner.Get(t.Context(), k); err != nil || string(raw.Value) != "clear" {
+		t.Errorf("stored as %q, %v", raw.Value, err)
 	}
 }

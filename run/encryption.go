@@ -1,0 +1,118 @@
+package run
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	api "k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/install"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+
+	"proa.dev/kinds"
+	"proa.dev/kinds/kind"
+	"proa.dev/store/seal"
+)
+
+// readEncryption reads an EncryptionConfiguration: which resources are encrypted in the store, and how.
+func readEncryption(path string, defs []*kind.Def) ([]seal.Rule, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the encryption configuration: %w", err)
+	}
+	rules, err := parseEncryption(text, defs)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return rules, nil
+}
+
+func parseEncryption(text []byte, defs []*kind.Def) ([]seal.Rule, error) {
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	decoded, err := runtime.Decode(serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder(), text)
+	if err != nil {
+		return nil, err
+	}
+	config, ok := decoded.(*api.EncryptionConfiguration)
+	if !ok {
+		return nil, fmt.Errorf("expected EncryptionConfiguration, got %T", decoded)
+	}
+	if err := validation.ValidateEncryptionConfiguration(config, true).ToAggregate(); err != nil {
+		return nil, err
+	}
+	var out []seal.Rule
+	for _, r := range config.Resources {
+		rule := seal.Rule{}
+		for _, name := range r.Resources {
+			rule.Prefixes = append(rule.Prefixes, prefixes(name, defs)...)
+		}
+		for i := range r.Providers {
+			all, err := providers(&r.Providers[i])
+			if err != nil {
+				return nil, err
+			}
+			rule.Providers = append(rule.Providers, all...)
+		}
+		out = append(out, rule)
+	}
+	return out, nil
+}
+
+// prefixes are how the keys of resources begin: of one, of a whole group ("*.apps", "*." for the core), or of all ("*.*").
+func prefixes(name string, defs []*kind.Def) (out []string) {
+	if name == "*.*" {
+		return []string{"/registry/"}
+	}
+	group, whole := strings.CutPrefix(name, "*.")
+	for _, d := range defs {
+		if d.Hub == nil && (whole && d.Group == group || !whole && d.Resource() == schema.ParseGroupResource(name)) {
+			out = append(out, d.Prefix())
+		}
+	}
+	return out // a resource that is not served has no keys
+}
+
+// providers are the ways that an entry of the file names, one for each key.
+func providers(p *api.ProviderConfiguration) (out []seal.Provider, err error) {
+	add := func(keys []api.Key, way func(seal.Key) (seal.Provider, error)) error {
+		for _, k := range keys {
+			secret, err := base64.StdEncoding.DecodeString(k.Secret)
+			if err != nil {
+				return fmt.Errorf("key %s: %w", k.Name, err)
+			}
+			one, err := way(seal.Key{Name: k.Name, Secret: secret})
+			if err != nil {
+				return err
+			}
+			out = append(out, one)
+		}
+		return nil
+	}
+	switch {
+	case p.AESGCM != nil:
+		err = add(p.AESGCM.Keys, seal.AESGCM)
+	case p.AESCBC != nil:
+		err = add(p.AESCBC.Keys, seal.AESCBC)
+	case p.Secretbox != nil:
+		err = add(p.Secretbox.Keys, seal.Secretbox)
+	case p.Identity != nil:
+		out = []seal.Provider{seal.Plain()}
+	case p.KMS != nil:
+		err = fmt.Errorf("provider kms %s: proa does not speak to key management services; use secretbox or aesgcm", p.KMS.Name)
+	}
+	return out, err
+}
+
+// checkEncryption finds what is wrong with the file before anything is started.
+func (c *Config) checkEncryption() error {
+	if c.Encryption == "" {
+		return nil
+	}
+	_, err := readEncryption(c.Encryption, kinds.All())
+	return err
+}

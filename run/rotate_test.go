@@ -1,0 +1,64 @@
+package run_test
+
+import (
+	"bytes"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/gr"
+	"proa.dev/proatest"
+	"proa.dev/run"
+	"proa.dev/store"
+)
+
+// TestRotation gives a cluster a new key for its Secrets, and looks how they lie in the store.
+func TestRotation(t *testing.T) {
+	dir := t.TempDir()
+	begins := func(want string) {
+		t.Helper()
+		db, err := store.Embed(t.Context(), store.Config{Dir: filepath.Join(dir, "etcd"), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		p, _, err := db.Get(t.Context(), "/registry/secrets/default/s")
+		if err != nil || !bytes.HasPrefix(p.Value, []byte(want)) {
+			t.Errorf("the Secret is stored as %.40q, %v; want %s…", p.Value, err, want)
+		}
+	}
+	c := proatest.Start(t, proatest.InDir(dir))
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, StringData: map[string]string{"a": "b"}}
+	if _, err := c.Client.Create(t.Context(), gr.Secrets, s); err != nil {
+		t.Fatal(err)
+	}
+	c.Stop()
+	begins("k8s:enc:aesgcm:v1:key1:")
+	if _, err := run.RotateSealKey(dir); err != nil {
+		t.Fatal(err)
+	}
+	c = proatest.Start(t, proatest.InDir(dir))
+	for {
+		o, err := c.Client.Get(t.Context(), gr.StorageVersionMigrations, "", "secrets-key2", "")
+		if err == nil && meta.IsStatusConditionTrue(o.(*storagemigrationv1.StorageVersionMigration).Status.Conditions, string(storagemigrationv1.MigrationSucceeded)) {
+			break
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("the migration does not end: %v, %v", o, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	o, err := c.Client.Get(t.Context(), gr.Secrets, "default", "s", "")
+	if err != nil || string(o.(*corev1.Secret).Data["a"]) != "b" {
+		t.Errorf("the Secret is %v, %v", o, err)
+	}
+	c.Stop()
+	begins("k8s:enc:aesgcm:v1:key2:")
+}
