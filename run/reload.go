@@ -8,7 +8,7 @@ import (
 )
 
 // reloadEvery is how often files are looked at that may change while the server runs.
-const reloadEvery = 30 * time.Second
+const reloadEvery = 15 * time.Second
 
 // reload takes over files that change. One that is wrong changes nothing, and the log says so.
 func (s *Server) reload(ctx context.Context) {
