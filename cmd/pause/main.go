@@ -33,7 +33,7 @@ func say(line string) { _, _ = os.Stderr.WriteString(line + "\n") }
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-		if err == syscall.EINTR { //nolint:errorlint // errno is compared as it comes from the kernel
+		if err == syscall.EINTR {
 			continue
 		}
 		if err != nil || pid <= 0 {

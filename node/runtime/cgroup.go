@@ -10,18 +10,20 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"proa.dev/node/volume/mounts"
 )
 
 // hierarchies are the roots of all cgroup trees: one with version 2, one a controller with version 1.
 func hierarchies() ([]string, error) {
-	all, err := mounts()
+	table, err := mounts.Table()
 	if err != nil {
 		return nil, err
 	}
 	var out []string
-	for _, m := range all {
-		if (m.fstype == "cgroup" || m.fstype == "cgroup2") && !slices.Contains(out, m.point) {
-			out = append(out, m.point)
+	for _, m := range table {
+		if (m.Type == "cgroup" || m.Type == "cgroup2") && !slices.Contains(out, m.Point) {
+			out = append(out, m.Point)
 		}
 	}
 	return out, nil

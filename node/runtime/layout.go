@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"proa.dev/node/volume/mounts"
 )
 
 // layout is where the files of one runtime are.
@@ -121,26 +123,16 @@ func (l layout) forgetOldBoot() error {
 	return os.WriteFile(l.boot, now, 0o600)
 }
 
-// emptyFolder removes what is in a folder, unless something is mounted there: then it would not be ours.
+// emptyFolder removes what is in a folder, but nothing that is mounted there.
 func emptyFolder(dir string) error {
-	if mounts, err := mountsBelow(dir); err != nil || len(mounts) > 0 {
-		return errors.Join(err, errorIf(len(mounts) > 0, fmt.Sprintf("%q are mounted below %s; unmount them first", mounts, dir)))
-	}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+		if err := mounts.Remove(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func errorIf(wrong bool, text string) error {
-	if wrong {
-		return errors.New(text)
 	}
 	return nil
 }

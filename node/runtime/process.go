@@ -150,7 +150,7 @@ func (p *process) signal(s syscall.Signal) error {
 	if err := conn.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), s, nil, 0) }); err != nil {
 		return err
 	}
-	if sent == unix.ESRCH { //nolint:errorlint // errno is compared as it comes from the kernel
+	if sent == unix.ESRCH {
 		return nil
 	}
 	return sent

@@ -168,24 +168,6 @@ func TestLogIsBounded(t *testing.T) {
 	})
 }
 
-func TestMounts(t *testing.T) {
-	text := `22 28 0:20 / /sys rw,nosuid shared:7 - sysfs sysfs rw
-31 22 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate
-40 28 0:40 / /var/lib/a\040b/state/x rw - overlay overlay rw,lowerdir=/l
-not a line
-41 28 0:41 / /var/lib/back\134slash rw - tmpfs none
-`
-	want := []mount{
-		{"/sys", "sysfs", "sysfs", []string{"rw"}},
-		{"/sys/fs/cgroup", "cgroup2", "cgroup2", []string{"rw", "nsdelegate"}},
-		{"/var/lib/a b/state/x", "overlay", "overlay", []string{"rw", "lowerdir=/l"}},
-		{"/var/lib/back\\slash", "tmpfs", "none", nil},
-	}
-	if got := parseMounts(text); !reflect.DeepEqual(got, want) {
-		t.Errorf("mounts %+v, want %+v", got, want)
-	}
-}
-
 func TestCapability(t *testing.T) {
 	status := []byte("Name:\tx\nCapEff:\t0000000001000000\nCapBnd:\t000001ffffffffff\n")
 	if !capability(status, 24) || capability(status, 21) || capability(nil, 24) || capability([]byte("CapEff:\tnonsense\n"), 24) {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"proa.dev/node/volume/mounts"
 )
 
 // Purge ends containerd and every container of it, and removes all that they have left: processes, mounts, cgroups, files.
@@ -141,7 +143,7 @@ func childrenOf(pid int) (out []int) {
 func removeFiles(l layout, ids []string) error {
 	var wrong error
 	for _, path := range []string{l.state, l.root, l.shims, l.socket, l.socket + ".ttrpc", l.log, l.log + ".1", l.boot, l.network} {
-		wrong = errors.Join(wrong, os.RemoveAll(path))
+		wrong = errors.Join(wrong, mounts.Remove(path))
 	}
 	l.removeOldConfigs("")
 	for _, id := range ids {

@@ -37,7 +37,7 @@ func needParts(t *testing.T) (bin string) {
 func room(t *testing.T, below ...string) Config {
 	t.Helper()
 	bin := needParts(t)
-	dir, err := os.MkdirTemp("", "rt-")
+	dir, err := os.MkdirTemp("", "rt-") //nolint:usetesting // a short path, and one that is looked at after the test
 	if err != nil {
 		t.Fatal(err)
 	}
