@@ -69,6 +69,7 @@ var layers = []layer{
 	{"parts", "", "it builds programs, and is no part of them"},
 	{"parts/*", "parts", "it builds programs, and is no part of them"},
 	{"cmd/*", "cli node", "a main function calls one thing"},
+	{"test/upstream", "parts", "it builds programs as parts are built"},
 	{"test/*", "test/upstream test/images test/registry kinds proatest", "what tests the product from outside must not reach inside"},
 	{"test/upstream/*", "test/upstream", "what tests the product from outside must not reach inside"},
 	{"test/images/tool", "", "a program in an image stands alone"},

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -25,19 +26,19 @@ type builder struct {
 }
 
 func newBuilder(say io.Writer) (*builder, error) {
-	root, err := findRoot()
+	root, err := Root()
 	if err != nil {
 		return nil, err
 	}
-	cache, err := cacheFolder()
+	cache, err := Cache()
 	if err != nil {
 		return nil, err
 	}
 	return &builder{root: root, cache: cache, say: say}, nil
 }
 
-// findRoot finds the root of the repository from the working folder.
-func findRoot() (string, error) {
+// Root finds the root of the repository from the working folder.
+func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -54,8 +55,8 @@ func findRoot() (string, error) {
 	}
 }
 
-// cacheFolder is PROA_CACHE, or proa in the cache folder of the user.
-func cacheFolder() (string, error) {
+// Cache is the folder of built programs: PROA_CACHE, or proa in the cache folder of the user.
+func Cache() (string, error) {
 	if dir := os.Getenv("PROA_CACHE"); dir != "" {
 		return filepath.Abs(dir)
 	}
@@ -69,7 +70,7 @@ func cacheFolder() (string, error) {
 // build compiles a program, unless that has been done with exactly this recipe.
 func (b *builder) build(ctx context.Context, name string, p Program) (string, error) {
 	pins := filepath.Join(b.root, p.Pins)
-	version, err := required(filepath.Join(pins, "go.mod"), p.Module)
+	version, err := Version(filepath.Join(pins, "go.mod"), p.Module)
 	if err != nil {
 		return "", err
 	}
@@ -79,10 +80,20 @@ func (b *builder) build(ctx context.Context, name string, p Program) (string, er
 	}
 	args := p.args(version)
 	out := filepath.Join(b.cache, "bin", path.Base(strings.TrimSuffix(p.Module, "/v2"))+"-"+version+"-"+recipe(sums, args, p.Cgo), name)
-	if info, err := os.Stat(out); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+	if Built(out) {
 		return out, nil
 	}
-	return out, b.compile(ctx, pins, out, args, p)
+	cgo := "CGO_ENABLED=0"
+	if p.Cgo {
+		cgo = "CGO_ENABLED=1"
+	}
+	return out, Compile(ctx, b.say, Job{Folder: pins, Out: out, Args: args, Package: p.Package, Env: []string{cgo, "GOFLAGS=-mod=readonly"}})
+}
+
+// Built tells whether a program lies in the cache.
+func Built(out string) bool {
+	info, err := os.Stat(out)
+	return err == nil && info.Mode().IsRegular() && info.Size() > 0
 }
 
 // args are those of the Go tool, but for output and package.
@@ -98,31 +109,44 @@ func recipe(sums []byte, args []string, cgo bool) string {
 	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
-// compile writes beside out first, so that an interrupted build never looks like a finished one.
-func (b *builder) compile(ctx context.Context, pins, out string, args []string, p Program) error {
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil { //nolint:gosec // G301: programs are for everybody
-		return err
-	}
-	partial := fmt.Sprintf("%s.partial.%d", out, os.Getpid())
-	defer os.Remove(partial)
-	start := time.Now()
-	fmt.Fprintf(b.say, "building %s (minutes on a cold cache)\n", out)
-	cgo := "CGO_ENABLED=0"
-	if p.Cgo {
-		cgo = "CGO_ENABLED=1"
-	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "-o", partial, p.Package)...)
-	cmd.Dir = pins
-	cmd.Env = append(os.Environ(), cgo, "GOFLAGS=-mod=readonly", "GOWORK=off")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", p.Package, err, tail(text, 2000))
-	}
-	fmt.Fprintf(b.say, "built %s in %s\n", filepath.Base(out), time.Since(start).Round(time.Second))
-	return os.Rename(partial, out)
+// Job is one program to compile.
+type Job struct {
+	Folder  string // in which the Go tool runs
+	Out     string
+	Args    []string // of the Go tool, but for output and package
+	Package string
+	Env     []string
 }
 
-// required reads the version of a module that a go.mod file asks for.
-func required(file, module string) (string, error) {
+// Compile writes beside the output first, so that an interrupted build never looks like a finished one.
+func Compile(ctx context.Context, say io.Writer, j Job) error {
+	if err := os.MkdirAll(filepath.Dir(j.Out), 0o755); err != nil { //nolint:gosec // G301: programs are for everybody
+		return err
+	}
+	partial := fmt.Sprintf("%s.partial.%d", j.Out, os.Getpid())
+	defer os.Remove(partial)
+	start := time.Now()
+	fmt.Fprintf(say, "building %s (minutes on a cold cache)\n", j.Out)
+	if err := Go(ctx, j.Folder, j.Env, append(slices.Clone(j.Args), "-o", partial, j.Package)...); err != nil {
+		return err
+	}
+	fmt.Fprintf(say, "built %s in %s\n", filepath.Base(j.Out), time.Since(start).Round(time.Second))
+	return os.Rename(partial, j.Out)
+}
+
+// Go runs the Go tool in a folder, away from any workspace. The error has what it said.
+func Go(ctx context.Context, folder string, env []string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // G204: the callers' words are constants
+	cmd.Dir = folder
+	cmd.Env = append(append(os.Environ(), "GOWORK=off"), env...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", args[0], err, tail(text, 2000))
+	}
+	return nil
+}
+
+// Version reads the version of a module that a go.mod file asks for.
+func Version(file, module string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return "", err

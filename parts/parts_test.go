@@ -57,7 +57,7 @@ func TestPinsNameEveryPart(t *testing.T) {
 		if !strings.Contains(string(tools), `"`+p.Package+`"`) {
 			t.Errorf("%s: tools.go does not import %s, so go.sum may lack what it needs", name, p.Package)
 		}
-		if v, err := required(filepath.Join(pins, "go.mod"), p.Module); err != nil || !strings.HasPrefix(v, "v") {
+		if v, err := Version(filepath.Join(pins, "go.mod"), p.Module); err != nil || !strings.HasPrefix(v, "v") {
 			t.Errorf("%s: version %q, %v", name, v, err)
 		}
 	}
@@ -96,5 +96,29 @@ func TestInstall(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(folder); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "go.mod")
+	text := "module x\n\nrequire (\n\tgo.etcd.io/etcd/server/v3 v3.7.3\n\tk8s.io/kubernetes v1.37.1\n)\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for module, want := range map[string]string{"k8s.io/kubernetes": "v1.37.1", "go.etcd.io/etcd/server/v3": "v3.7.3"} {
+		if got, err := Version(file, module); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", module, got, err, want)
+		}
+	}
+	if _, err := Version(file, "k8s.io/none"); err == nil {
+		t.Error("a module that is not required was found")
+	}
+}
+
+func TestCacheCanBeMoved(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PROA_CACHE", dir)
+	if got, err := Cache(); err != nil || got != dir {
+		t.Errorf("cache %q, %v; want %q", got, err, dir)
 	}
 }

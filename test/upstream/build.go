@@ -5,17 +5,14 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"time"
+
+	"proa.dev/parts"
 )
 
 // OldKubectl is the version of the older kubectl that compatibility is shown
@@ -50,36 +47,10 @@ func programs() map[string]program {
 }
 
 // Root finds the root of the repository from the working folder.
-func Root() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if err == nil && bytes.HasPrefix(data, []byte("module proa.dev\n")) {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("not inside the proa repository (no go.mod of module proa.dev above the working folder)")
-		}
-		dir = parent
-	}
-}
+func Root() (string, error) { return parts.Root() }
 
-// Cache is the folder that holds what Build made: PROA_CACHE, or proa in the
-// cache folder of the user.
-func Cache() (string, error) {
-	if dir := os.Getenv("PROA_CACHE"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	base, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(base, "proa"), nil
-}
+// Cache is the folder that holds what Build made.
+func Cache() (string, error) { return parts.Cache() }
 
 // Build makes sure that the named programs exist and returns their paths by
 // name. Progress goes to stderr, a line for each program that has to be built.
@@ -114,12 +85,12 @@ func buildPinned(ctx context.Context, module, cache, name string) (string, error
 	if !ok {
 		return "", errors.New("unknown program")
 	}
-	version, err := required(filepath.Join(module, "go.mod"), p.module)
+	version, err := parts.Version(filepath.Join(module, "go.mod"), p.module)
 	if err != nil {
 		return "", err
 	}
 	out := filepath.Join(cache, "bin", filepath.Base(strings.TrimSuffix(strings.TrimSuffix(p.module, "/v3"), "/server"))+"-"+version, name)
-	if done(out) {
+	if parts.Built(out) {
 		return out, nil
 	}
 	args := []string{"build"}
@@ -138,37 +109,15 @@ func buildPinned(ctx context.Context, module, cache, name string) (string, error
 // it would carry in a release.
 func versionFlags(version string) string {
 	const pkg = " -X k8s.io/component-base/version."
-	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	return pkg + "gitVersion=" + version + pkg + "gitMajor=" + parts[0] + pkg + "gitMinor=" + parts[1] + pkg + "gitTreeState=clean"
+	words := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	return pkg + "gitVersion=" + version + pkg + "gitMajor=" + words[0] + pkg + "gitMinor=" + words[1] + pkg + "gitTreeState=clean"
 }
 
-// compile runs one go build with its output in a file beside out, so that an
-// interrupted build never looks like a finished one.
+// environment is that of the Go tool: the pins may name modules whose sums are not noted yet.
+func environment() []string { return []string{"CGO_ENABLED=0", "GOFLAGS=-mod=mod"} }
+
 func compile(ctx context.Context, dir, out string, args []string, pkg string) error {
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
-		return err
-	}
-	partial := fmt.Sprintf("%s.partial.%d", out, os.Getpid())
-	defer os.Remove(partial)
-	start := time.Now()
-	fmt.Fprintf(os.Stderr, "building %s (minutes on a cold cache)\n", out)
-	if err := goTool(ctx, dir, append(args, "-o", partial, pkg)...); err != nil {
-		return err
-	}
-	fmt.Fprintf(os.Stderr, "built %s in %s\n", filepath.Base(out), time.Since(start).Round(time.Second))
-	return os.Rename(partial, out)
-}
-
-func goTool(ctx context.Context, dir string, args ...string) error {
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod", "GOWORK=off")
-	var text bytes.Buffer
-	cmd.Stdout, cmd.Stderr = io.Discard, &text
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("go %s: %w\n%s", args[0], err, tail(text.Bytes(), 2000))
-	}
-	return nil
+	return parts.Compile(ctx, os.Stderr, parts.Job{Folder: dir, Out: out, Args: args, Package: pkg, Env: environment()})
 }
 
 // oldKubectlMain is the whole program around the published kubectl library.
@@ -190,7 +139,7 @@ func main() {
 func buildOldKubectl(ctx context.Context, cache string) (string, error) {
 	version := "v1" + strings.TrimPrefix(OldKubectl, "v0")
 	out := filepath.Join(cache, "bin", "kubernetes-"+version, "kubectl")
-	if done(out) {
+	if parts.Built(out) {
 		return out, nil
 	}
 	dir := filepath.Join(cache, "src", "kubectl-"+version)
@@ -206,29 +155,11 @@ func buildOldKubectl(ctx context.Context, cache string) (string, error) {
 			return "", err
 		}
 	}
-	if err := goTool(ctx, dir, "mod", "tidy"); err != nil {
+	if err := parts.Go(ctx, dir, environment(), "mod", "tidy"); err != nil {
 		return "", err
 	}
 	args := []string{"build", "-trimpath", "-ldflags", "-s -w" + versionFlags(version)}
 	return out, compile(ctx, dir, out, args, ".")
-}
-
-// required reads the version of a module that a go.mod file asks for.
-func required(file, module string) (string, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	m := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(module) + ` (v\S+)`).FindSubmatch(data)
-	if m == nil {
-		return "", fmt.Errorf("%s does not require %s", file, module)
-	}
-	return string(m[1]), nil
-}
-
-func done(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && info.Size() > 0
 }
 
 func tail(data []byte, n int) string {

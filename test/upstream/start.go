@@ -273,7 +273,7 @@ func (s *System) run(bin string, args ...string) error {
 func (s *System) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	for !done(s.Kubeconfig) {
+	for !written(s.Kubeconfig) {
 		if err := s.pause(ctx); err != nil {
 			return fmt.Errorf("wait for the admin kubeconfig: %w", err)
 		}
@@ -439,4 +439,9 @@ func or(s, fallback string) string {
 		return fallback
 	}
 	return s
+}
+
+func written(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Size() > 0
 }
