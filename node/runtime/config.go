@@ -24,7 +24,7 @@ func writeConfig(c Config, l layout, f facts) (string, error) {
 // by side, and beside one of the host.
 func render(c Config, l layout, f facts) string {
 	var t toml
-	t.set("version", 3)
+	t.set("version", 4)
 	t.set("root", l.root)
 	t.set("state", l.state)
 	t.set("temp", filepath.Join(l.root, "tmp"))
