@@ -195,6 +195,7 @@ func (w *worker) deadline(p *corev1.Pod, now time.Time) (*Verdict, time.Duration
 		return nil, left
 	}
 	v := &Verdict{Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
+	w.m.Told.Event(p, "", corev1.EventTypeNormal, v.Reason, "%s", v.Message)
 	w.judge(v)
 	return v, 0
 }
