@@ -181,3 +181,10 @@ func (e End) furnish(t testing.TB) {
 		}
 	})
 }
+
+// Unplug removes an interface of the test process.
+func Unplug(name string) {
+	if link, err := netlink.LinkByName(name); err == nil {
+		_ = netlink.LinkDel(link)
+	}
+}

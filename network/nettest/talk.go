@@ -76,7 +76,7 @@ func reply(name string, from net.Addr) string {
 
 // Dial connects from the namespace.
 func (n *NS) Dial(network, addr string) (c net.Conn, err error) {
-	ctx, cancel := context.WithTimeout(n.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), 2*time.Second)
 	defer cancel()
 	n.Do(func() { c, err = (&net.Dialer{}).DialContext(ctx, network, addr) })
 	return c, err

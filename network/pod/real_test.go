@@ -189,7 +189,7 @@ func TestTheWorldOutside(t *testing.T) {
 	outside := nettest.New(t)
 	nettest.Wire(t, nettest.End{NS: nettest.Home(t), Name: "out0", Addrs: []string{"192.168.9.1/24", "fd99::1/64"}},
 		nettest.End{NS: outside, Name: "eth0", Addrs: []string{"192.168.9.2/24", "fd99::2/64"}})
-	t.Cleanup(func() { removeNamed("out0") })
+	t.Cleanup(func() { nettest.Unplug("out0") })
 	a := x.pod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80, Protocol: "TCP"}, cni.PortMapping{HostPort: 5353, ContainerPort: 53, Protocol: "UDP"},
 		cni.PortMapping{HostPort: 9090, ContainerPort: 80, Protocol: "tcp", HostIP: "192.168.9.1"}))
 	b := x.pod("b", nil)
@@ -245,12 +245,6 @@ func TestTheWorldOutside(t *testing.T) {
 	x.must(cni.Del, "a", a.NS, nil)
 	if got := outside.Ask("tcp", "192.168.9.1:8080"); !strings.Contains(got, "refused") {
 		t.Errorf("the port of a Pod that is gone answers: %s", got)
-	}
-}
-
-func removeNamed(name string) {
-	if link, err := netlink.LinkByName(name); err == nil {
-		_ = netlink.LinkDel(link)
 	}
 }
 

@@ -1,0 +1,292 @@
+// Package service turns Services and their EndpointSlices into rules of the kernel: what reaches the address of a Service is
+// sent on to one of its Pods.
+//
+// What shall be is decided Service by Service, by a pure function (decide.go). What is in the kernel is a table of maps
+// (table.go): the address, protocol and port of a Service lead to a chain of its own, which picks a number at random, and a
+// large map has for every number the address of a Pod. A change of one endpoint is therefore a change of one or two elements,
+// however many Services there are. Changes that come together are made in one transaction; the first is made at once.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"proa.dev/client"
+	"proa.dev/kinds/kind"
+	"proa.dev/network/nft"
+)
+
+// Config says for which node, and from what, the rules are made. NodeName and the views must be given.
+type Config struct {
+	NodeName string
+	// Services, Slices and Nodes are what is read. Of Nodes only this one is looked at.
+	Services, Slices, Nodes client.View
+	// ClusterCIDRs are the networks of all Pods. What comes from elsewhere to the address of a Service gets the node's address,
+	// so that the answer comes back the same way. If empty, nothing is known about who is inside.
+	ClusterCIDRs []netip.Prefix
+	// ServiceCIDRs are the networks of Services. What goes to an address in them that no Service has is dropped, so that it
+	// does not leave the node. May be empty.
+	ServiceCIDRs []netip.Prefix
+	// Table is the name of the table of rules, "proa-services" if empty.
+	Table string
+	// Mark is the bit of the packet mark that says that a packet gets the node's address, 0x4000 if 0.
+	Mark uint32
+	// ExternalIPs serves the external IPs of Services too. Whoever may write Services can catch any traffic with them, so they
+	// are off unless asked for.
+	ExternalIPs bool
+	// Complain tells people that something is wrong with a Service, as an Event. May be nil.
+	Complain func(about kind.Object, reason, message string)
+	Log      *slog.Logger
+}
+
+// bySlice finds the EndpointSlices of a Service.
+func byService() client.Index {
+	return client.Index{Name: "service", Of: func(o kind.Object) []string {
+		if name := o.GetLabels()[discoveryv1.LabelServiceName]; name != "" {
+			return []string{o.GetNamespace() + "/" + name}
+		}
+		return nil
+	}}
+}
+
+// key names a Service.
+type key struct{ namespace, name string }
+
+func (k key) String() string { return k.namespace + "/" + k.name }
+
+// Proxy keeps the rules of this node.
+type Proxy struct {
+	Config
+	table  *table
+	health *health
+
+	mu    sync.Mutex // guards what follows
+	dirty map[key]bool
+	all   bool // every Service must be looked at
+	wake  chan struct{}
+}
+
+// New makes a proxy; Run starts it.
+func New(config Config) (*Proxy, error) {
+	if config.NodeName == "" || config.Services == nil || config.Slices == nil || config.Nodes == nil {
+		return nil, errors.New("service proxy: the name of the node and views of Services, EndpointSlices and Nodes must be given")
+	}
+	if config.Table == "" {
+		config.Table = "proa-services"
+	}
+	if config.Mark == 0 {
+		config.Mark = 0x4000
+	}
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	t, err := newTable(settings{config.Table, config.Mark, config.ClusterCIDRs, config.ServiceCIDRs}, config.Log)
+	if err != nil {
+		return nil, err
+	}
+	return &Proxy{Config: config, table: t, health: newHealth(config.Log), dirty: map[key]bool{}, wake: make(chan struct{}, 1)}, nil
+}
+
+// The pauses after a transaction that failed.
+const (
+	firstPause   = 100 * time.Millisecond
+	longestPause = 30 * time.Second
+)
+
+// Run keeps the rules as Services and endpoints say, until ctx ends. The rules stay: connections go on while the agent is
+// replaced.
+func (p *Proxy) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer p.table.close()
+	defer p.health.close()
+	for _, v := range []client.View{p.Services, p.Slices} {
+		if err := v.Reach(ctx, 0); err != nil {
+			return fmt.Errorf("read Services and EndpointSlices: %w", err)
+		}
+	}
+	p.touchAll()
+	wg.Go(func() {
+		p.follow(ctx, p.Services, func(o kind.Object) (key, bool) { return key{o.GetNamespace(), o.GetName()}, true })
+	})
+	wg.Go(func() { p.follow(ctx, p.Slices, ownerOf) })
+	wg.Go(func() { p.followNode(ctx) })
+	pause := firstPause
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.wake:
+		case <-p.table.later():
+		}
+		if err := p.sync(); err != nil {
+			p.Log.Error("the rules of Services could not be written; they will all be written again", "err", err, "in", pause)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, longestPause)
+			p.touchAll()
+			continue
+		}
+		pause = firstPause
+	}
+}
+
+func ownerOf(o kind.Object) (key, bool) {
+	name := o.GetLabels()[discoveryv1.LabelServiceName]
+	return key{o.GetNamespace(), name}, name != ""
+}
+
+// follow marks the Services that changes are about.
+func (p *Proxy) follow(ctx context.Context, v client.View, about func(kind.Object) (key, bool)) {
+	for e := range v.Events(ctx) {
+		if e.Gap {
+			p.touchAll()
+			continue
+		}
+		for _, o := range []kind.Object{e.Object, e.Old} {
+			if o == nil {
+				continue
+			}
+			if k, ok := about(o); ok {
+				p.touch(k)
+			}
+		}
+	}
+}
+
+// followNode looks at every Service again when this node moves to another zone or changes its addresses.
+func (p *Proxy) followNode(ctx context.Context) {
+	last := ""
+	for e := range p.Nodes.Events(ctx) {
+		if e.Gap || e.Object != nil && e.Object.GetName() == p.NodeName {
+			if now := fmt.Sprint(p.node()); now != last {
+				last = now
+				p.touchAll()
+			}
+		}
+	}
+}
+
+func (p *Proxy) touch(k key) {
+	p.mu.Lock()
+	p.dirty[k] = true
+	p.mu.Unlock()
+	p.signal()
+}
+
+func (p *Proxy) touchAll() {
+	p.mu.Lock()
+	p.all = true
+	p.mu.Unlock()
+	p.signal()
+}
+
+func (p *Proxy) signal() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what has changed since the last call.
+func (p *Proxy) take() (dirty map[key]bool, all bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	dirty, all = p.dirty, p.all
+	p.dirty, p.all = map[key]bool{}, false
+	return dirty, all
+}
+
+// sync looks at the Services that have changed and makes one transaction of it.
+func (p *Proxy) sync() error {
+	dirty, all := p.take()
+	if all {
+		for o := range p.Services.List("") {
+			dirty[key{o.GetNamespace(), o.GetName()}] = true
+		}
+		for k := range p.table.services {
+			dirty[k] = true
+		}
+	}
+	node := p.node()
+	for k := range dirty {
+		want := p.look(k, node)
+		p.table.set(k, want.ports)
+		p.health.set(k, want.health)
+	}
+	err := p.table.commit()
+	if err != nil {
+		return err
+	}
+	for _, problem := range p.health.apply() {
+		p.complain(problem)
+	}
+	return nil
+}
+
+// look decides one Service from the views.
+func (p *Proxy) look(k key, node nodeFacts) wanted {
+	o, ok := p.Services.Get(k.namespace, k.name)
+	if !ok {
+		return wanted{}
+	}
+	svc, ok := o.(*corev1.Service)
+	if !ok {
+		return wanted{}
+	}
+	var slices []*discoveryv1.EndpointSlice
+	for o := range p.Slices.By(byService(), k.String()) {
+		if s, ok := o.(*discoveryv1.EndpointSlice); ok {
+			slices = append(slices, s)
+		}
+	}
+	return decide(svc, slices, node)
+}
+
+// node is what is known of this node.
+func (p *Proxy) node() nodeFacts {
+	facts := nodeFacts{name: p.NodeName, externalIPs: p.ExternalIPs}
+	o, _ := p.Nodes.Get("", p.NodeName)
+	n, ok := o.(*corev1.Node)
+	if !ok {
+		return facts
+	}
+	facts.zone = n.Labels[corev1.LabelTopologyZone]
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			facts.addresses = append(facts.addresses, ip.Unmap())
+		}
+	}
+	return facts
+}
+
+func (p *Proxy) complain(problem healthProblem) {
+	message := fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %v", p.NodeName, problem.key, problem.port, problem.err)
+	p.Log.Error(message)
+	if o, ok := p.Services.Get(problem.key.namespace, problem.key.name); ok && p.Complain != nil {
+		p.Complain(o, "FailedToStartServiceHealthcheck", message)
+	}
+}
+
+// Purge removes the rules. An empty name stands for the usual one.
+func Purge(tableName string) error {
+	if tableName == "" {
+		tableName = "proa-services"
+	}
+	kernel, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(kernel.Remove(tableName), kernel.Close())
+}

@@ -1,0 +1,327 @@
+package service
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"proa.dev/network/nft"
+)
+
+// settings is what the rules depend on besides Services.
+type settings struct {
+	name               string
+	mark               uint32
+	clusters, services []netip.Prefix
+}
+
+// table is our table in the kernel. What is wanted is kept by Service; set changes it, commit makes it so. After a failure the
+// whole table is written again.
+type table struct {
+	settings
+	kernel    *nft.Kernel
+	conntrack *netlink.Handle
+	log       *slog.Logger
+	services  map[key][]port
+
+	built  bool // the kernel has the table
+	failed bool // the last transaction failed: no memory of clients is worth another failure
+	saved  map[string][]nftables.SetElement
+	dirty  map[key]bool
+
+	// What follows mirrors the kernel, and is empty until the table is built.
+	handle   *nftables.Table
+	families []*family
+	have     map[key]plan
+	chains   map[string]*chain
+	stale    map[string]time.Time // chains without rules, which shall be deleted
+	streams  []stream
+}
+
+// family is the part of the table for IPv4 or IPv6.
+type family struct {
+	nft.Family
+	vips, nodePorts, clusterIPs, hairpin *elements
+	endpoints                            pool
+}
+
+func (f *family) elements() []*elements {
+	return []*elements{f.vips, f.nodePorts, f.clusterIPs, f.hairpin}
+}
+
+// chain is one of a Service, with what its rules were made from.
+type chain struct {
+	text  string // equal texts are equal rules
+	group *group
+	// clients remembers who was sent where, good is where it may be; only for Services with affinity.
+	clients, good *nftables.Set
+}
+
+// newTable opens the way to the kernel, in the network namespace that the thread is in.
+func newTable(s settings, log *slog.Logger) (*table, error) {
+	kernel, err := nft.Open()
+	if err != nil {
+		return nil, err
+	}
+	conntrack, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open connection tracking: %w", err), kernel.Close())
+	}
+	return &table{settings: s, kernel: kernel, conntrack: conntrack, log: log, services: map[key][]port{}, dirty: map[key]bool{}}, nil
+}
+
+func (t *table) close() {
+	_ = t.kernel.Close()
+	t.conntrack.Close()
+}
+
+// set says what a Service needs from the next transaction on.
+func (t *table) set(k key, ports []port) {
+	if len(ports) == 0 {
+		delete(t.services, k)
+	} else {
+		t.services[k] = ports
+	}
+	t.dirty[k] = true
+}
+
+// rest is how long a chain without rules is kept. Older kernels count a chain as in use for a moment after the last element
+// that leads to it is gone.
+const rest = time.Second
+
+// later is when chains are due to be deleted.
+func (t *table) later() <-chan time.Time {
+	if len(t.stale) == 0 {
+		return nil
+	}
+	return time.After(rest)
+}
+
+// commit brings the kernel to what is wanted, in one transaction.
+func (t *table) commit() error {
+	due := t.due()
+	if t.built && len(t.dirty) == 0 && len(due) == 0 {
+		return nil
+	}
+	rebuild := !t.built
+	if rebuild && !t.failed {
+		t.saved = t.saveClients()
+	}
+	err := t.kernel.Do(func(c *nftables.Conn) error {
+		if rebuild {
+			if err := t.base(c); err != nil {
+				return err
+			}
+		}
+		return t.write(c, due)
+	})
+	t.saved, t.failed = nil, err != nil
+	if err != nil {
+		t.built = false
+		return fmt.Errorf("write the rules of Services: %w", err)
+	}
+	t.built = true
+	clear(t.dirty)
+	for _, name := range due {
+		delete(t.stale, name)
+	}
+	t.forgetStreams()
+	return nil
+}
+
+func (t *table) due() (out []string) {
+	for name, since := range t.stale {
+		if time.Since(since) >= rest {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// write adds the changes to a transaction: first what others need, then what leads to it, last what nobody needs any more.
+func (t *table) write(c *nftables.Conn, due []string) error {
+	tx := &transaction{table: t, conn: c}
+	for _, k := range slices.SortedFunc(maps.Keys(t.dirty), compareKeys) {
+		if err := tx.update(k); err != nil {
+			return err
+		}
+	}
+	for _, f := range t.families {
+		for _, e := range f.elements() {
+			del, add := e.changes()
+			if err := inChunks(e.set, del, c.SetDeleteElements); err != nil {
+				return err
+			}
+			if err := inChunks(e.set, add, c.SetAddElements); err != nil {
+				return err
+			}
+		}
+		p := &f.endpoints
+		if err := inChunks(p.set, p.del, c.SetDeleteElements); err != nil {
+			return err
+		}
+		if err := inChunks(p.set, p.add, c.SetAddElements); err != nil {
+			return err
+		}
+		p.del, p.add = nil, nil
+	}
+	for _, do := range tx.rules {
+		do()
+	}
+	for _, s := range tx.unused {
+		c.DelSet(s)
+	}
+	for _, name := range due {
+		if t.chains[name] != nil {
+			continue // it is needed again
+		}
+		c.DelChain(&nftables.Chain{Table: t.handle, Name: name})
+	}
+	return nil
+}
+
+func compareKeys(a, b key) int {
+	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+}
+
+// transaction collects the changes of Services.
+type transaction struct {
+	*table
+	conn   *nftables.Conn
+	rules  []func()        // to be done when sets and elements are there
+	unused []*nftables.Set // to be deleted when no rule uses them
+}
+
+// update brings one Service from what the kernel has to what is wanted.
+func (tx *transaction) update(k key) error {
+	before, after := tx.have[k], tx.plan(k, tx.services[k])
+	tx.have[k] = after
+	if len(after.chains) == 0 && len(after.claims) == 0 {
+		delete(tx.have, k)
+	}
+	wanted := map[string]bool{}
+	for _, c := range after.chains {
+		wanted[c.name] = true
+		if err := tx.ensure(c); err != nil {
+			return err
+		}
+	}
+	for _, c := range before.chains {
+		if !wanted[c.name] {
+			tx.retire(c)
+		}
+	}
+	kept := map[place]bool{}
+	for _, c := range after.claims {
+		kept[c.place] = true
+		c.set.claim(k.String(), c.key, c.value)
+	}
+	for _, c := range before.claims {
+		if !kept[c.place] {
+			c.set.drop(k.String(), c.key)
+		}
+	}
+	tx.noteStreams(before.ports, tx.services[k])
+	return nil
+}
+
+// ensure makes a chain as it is wanted.
+func (tx *transaction) ensure(want wantedChain) error {
+	have := tx.chains[want.name]
+	if have == nil {
+		have = &chain{}
+		tx.chains[want.name] = have
+		delete(tx.stale, want.name)
+		tx.conn.AddChain(&nftables.Chain{Table: tx.handle, Name: want.name})
+	}
+	text := want.text
+	if want.endpoints != nil {
+		if err := tx.regroup(have, want); err != nil {
+			return err
+		}
+		text = fmt.Sprint(want.text, " ", len(have.group.endpoints), " from ", have.group.first)
+	}
+	if have.text == text {
+		return nil
+	}
+	had := have.text != ""
+	have.text = text
+	tx.rules = append(tx.rules, func() {
+		if had {
+			tx.conn.FlushChain(&nftables.Chain{Table: tx.handle, Name: want.name})
+		}
+		for _, r := range want.rules(have) {
+			tx.conn.AddRule(&nftables.Rule{Table: tx.handle, Chain: &nftables.Chain{Name: want.name}, Exprs: r})
+		}
+	})
+	return nil
+}
+
+// regroup brings the endpoints of a chain to what is wanted.
+func (tx *transaction) regroup(have *chain, want wantedChain) error {
+	if have.group == nil {
+		have.group = &group{}
+	}
+	gone, come := want.family.endpoints.update(have.group, want.endpoints)
+	if want.affinity == 0 {
+		tx.forgetClients(have)
+		return nil
+	}
+	if have.clients == nil {
+		return tx.rememberClients(have, want)
+	}
+	if err := inChunks(have.good, goodElements(gone), tx.conn.SetDeleteElements); err != nil {
+		return err
+	}
+	return inChunks(have.good, goodElements(come), tx.conn.SetAddElements)
+}
+
+// retire takes the rules out of a chain that nothing leads to any more.
+func (tx *transaction) retire(c wantedChain) {
+	have := tx.chains[c.name]
+	delete(tx.chains, c.name)
+	tx.stale[c.name] = time.Now()
+	tx.rules = append(tx.rules, func() { tx.conn.FlushChain(&nftables.Chain{Table: tx.handle, Name: c.name}) })
+	if have.group != nil {
+		c.family.endpoints.drop(have.group)
+	}
+	tx.forgetClients(have)
+}
+
+// chainName is short, unique, and tells a person which Service it is of.
+func chainName(p port, kind string) string {
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, p.name, "/", p.protocol)
+	readable := p.name
+	if len(readable) > 60 {
+		readable = readable[:60]
+	}
+	version := "4"
+	if p.six {
+		version = "6"
+	}
+	return kind + version + "-" + strconv.FormatUint(h.Sum64(), 36) + "-" + readable
+}
+
+// wantedChain is a chain that a Service needs.
+type wantedChain struct {
+	name   string
+	family *family
+	text   string
+	// endpoints are what it chooses from; nil if it leads to other chains.
+	endpoints []netip.AddrPort
+	affinity  time.Duration
+	rules     func(*chain) [][]expr.Any
+}
