@@ -1,0 +1,107 @@
+package nodetest
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"proa.dev/node/cgroup"
+	"proa.dev/node/cri"
+	"proa.dev/node/runtime"
+)
+
+// Room is a container runtime for one test. Nothing of it stays.
+type Room struct {
+	*cri.Client
+	// Dir is a folder for the rest of the test; certs.d in it is where the runtime looks for registries.
+	Dir string
+	// Socket is where the runtime listens.
+	Socket string
+	// Groups is the name of the group that all groups of the test are in.
+	Groups string
+}
+
+// plugin is a network of one address and no way out. The loopback interface is up, as in every Pod.
+const plugin = `#!/bin/sh
+case "$CNI_COMMAND" in
+VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}' ;;
+ADD) echo '{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"'$CNI_NETNS'"}],"ips":[{"address":"192.0.2.7/24","interface":0}]}' ;;
+esac
+`
+
+// Runtime starts a runtime, or skips the test where that cannot be.
+func Runtime(t *testing.T) Room {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("containers need root")
+	}
+	bin, err := filepath.Abs("../../bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "pause"} {
+		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
+			t.Skipf("%v; make build puts it there", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "node-") //nolint:usetesting // sockets want a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A Pod with a user namespace passes through it as somebody else.
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // G302
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	write(t, filepath.Join(dir, "bin", "still"), plugin, 0o755)
+	write(t, filepath.Join(dir, "net", "10-still.conflist"), `{"cniVersion":"1.0.0","name":"still","plugins":[{"type":"still"}]}`, 0o644)
+	room := Room{Dir: dir, Groups: cgroup.RootFor(dir)}
+	c := runtime.Config{
+		DataDir: filepath.Join(dir, "rt"), BinDir: bin, CgroupRoot: "/" + room.Groups,
+		CNIBinDirs: []string{filepath.Join(dir, "bin")}, CNIConfDir: filepath.Join(dir, "net"), RegistryDirs: []string{filepath.Join(dir, "certs.d")},
+	}
+	t.Cleanup(func() {
+		if err := runtime.Purge(context.WithoutCancel(t.Context()), c, log); err != nil {
+			t.Errorf("purge: %v", err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	r, err := runtime.Start(t.Context(), c, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Detach)
+	room.Socket = r.Socket()
+	if room.Client, err = cri.Dial(room.Socket); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = room.Close() })
+	return room
+}
+
+// Load brings an archive of images into the runtime.
+func (r Room) Load(t *testing.T, archive string) {
+	t.Helper()
+	f, err := os.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := runtime.Import(t.Context(), r.Socket, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
