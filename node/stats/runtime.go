@@ -1,0 +1,46 @@
+package stats
+
+import (
+	"context"
+	"fmt"
+
+	"proa.dev/node/cri"
+)
+
+// OfCRI is what a runtime knows, asked over its protocol.
+func OfCRI(c *cri.Client) Runtime { return asked{c} }
+
+type asked struct{ *cri.Client }
+
+// Layers are what containers have written.
+func (a asked) Layers(ctx context.Context) (map[string]Size, error) {
+	all, err := a.ListContainerStats(ctx, &cri.ListContainerStatsRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("ask for the sizes of containers: %w", err)
+	}
+	out := map[string]Size{}
+	for _, s := range all.Stats {
+		out[s.GetAttributes().GetId()] = sizeOf(s.GetWritableLayer())
+	}
+	return out, nil
+}
+
+// Filesystems are those of images and of what containers write; where there is one, it is both.
+func (a asked) Filesystems(ctx context.Context) (images, containers Disk, err error) {
+	info, err := a.Images.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
+	if err != nil {
+		return images, containers, fmt.Errorf("ask for the filesystems of images: %w", err)
+	}
+	if list := info.ImageFilesystems; len(list) > 0 {
+		images = Disk{list[0].GetFsId().GetMountpoint(), sizeOf(list[0])}
+	}
+	containers = images
+	if list := info.ContainerFilesystems; len(list) > 0 {
+		containers = Disk{list[0].GetFsId().GetMountpoint(), sizeOf(list[0])}
+	}
+	return images, containers, nil
+}
+
+func sizeOf(u *cri.FilesystemUsage) Size {
+	return Size{Bytes: u.GetUsedBytes().GetValue(), Inodes: u.GetInodesUsed().GetValue()}
+}

@@ -1,0 +1,249 @@
+package stats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	summary "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"proa.dev/node/cgroup"
+	"proa.dev/node/fact"
+	"proa.dev/node/pod"
+)
+
+// counters are those of groups, by their names.
+type counters map[string]cgroup.Usage
+
+func (c counters) Stats(group string) (cgroup.Usage, error) {
+	u, found := c[group]
+	if !found {
+		return u, errors.New("no group " + group)
+	}
+	return u, nil
+}
+
+func (c counters) Parent(p *corev1.Pod) string { return "/pods/" + string(p.UID) }
+
+type local []pod.Local
+
+func (l local) Pods() []pod.Local { return l }
+
+type layers struct{ failing bool }
+
+func (l layers) Layers(context.Context) (map[string]Size, error) {
+	if l.failing {
+		return nil, errors.New("away")
+	}
+	return map[string]Size{"id": {7000, 7}}, nil
+}
+
+func (layers) Filesystems(context.Context) (images, containers Disk, err error) {
+	return Disk{"/", Size{100, 10}}, Disk{"/", Size{200, 20}}, nil
+}
+
+func (layers) NetworkNamespace(context.Context, string) (string, error) {
+	return "", errors.New("no network")
+}
+
+func used64(p *uint64) uint64 {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+func newStats(t *testing.T) (*Stats, counters) {
+	t.Helper()
+	at := time.Unix(1000, 0)
+	c := counters{
+		"/pods/u": {Time: at, CPU: cgroup.CPUUsage{Total: 3e9}, Memory: cgroup.MemoryUsage{Usage: 300, WorkingSet: 200, Limit: 1000}},
+		"/pods/u/cri-containerd-id.scope": {Time: at, CPU: cgroup.CPUUsage{Total: 2e9}, Memory: cgroup.MemoryUsage{Usage: 250, WorkingSet: 150, RSS: 50, Swap: 5},
+			Pressure: map[string]cgroup.Pressure{"cpu": {Some: cgroup.Stall{Avg10: 1.5}}}},
+	}
+	dir := t.TempDir()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{
+		{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "gone", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}},
+		{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+	}}}
+	log := filepath.Join(dir, "logs", "c", "0.log")
+	for path, size := range map[string]int{
+		log: 5000, filepath.Join(dir, "pods/u/volumes/kubernetes.io~empty-dir/scratch/file"): 9000, filepath.Join(dir, "pods/u/volumes/kubernetes.io~local/pv/x"): 1,
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(strings.Repeat("x", size)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &fact.Pod{Sandboxes: []fact.Sandbox{{ID: "box", Ready: true, Network: true, Created: time.Unix(900, 0)}},
+		Containers: []fact.Container{{ID: "id", Name: "c", State: fact.Running, Started: time.Unix(901, 0), LogPath: log, Image: "i"}, {ID: "old", Name: "c", State: fact.Exited}}}
+	s := New(Config{Node: "n", Pods: local{{Pod: p, Facts: f}, {Pod: &corev1.Pod{}}}, Groups: c, Counters: c, Runtime: layers{}, Dir: dir,
+		VolumeOf: func(context.Context, string, string) string { return "pv" }})
+	s.proc = "testdata/proc"
+	return s, c
+}
+
+func TestSummary(t *testing.T) {
+	s, c := newStats(t)
+	sum, err := s.Summary(t.Context(), Whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := sum.Node
+	if got := used64(n.CPU.UsageCoreNanoSeconds); got != 21*uint64(tick) || n.StartTime.Unix() != 500 {
+		t.Errorf("the node: %d since %v", got, n.StartTime)
+	}
+	if got := [3]uint64{used64(n.Memory.UsageBytes), used64(n.Memory.WorkingSetBytes), used64(n.Memory.AvailableBytes)}; got != [3]uint64{600 << 10, 500 << 10, 500 << 10} {
+		t.Errorf("the memory of the node: %v", got)
+	}
+	if n.Network.Name != "eth0" || used64(n.Network.RxBytes) != 100 || used64(n.Network.TxErrors) != 3 || len(n.Network.Interfaces) != 2 {
+		t.Errorf("the network of the node: %+v", n.Network)
+	}
+	if *n.Rlimit.MaxPID != 32768 || *n.Rlimit.NumOfRunningProcesses != 80 || used64(n.Runtime.ImageFs.UsedBytes) != 100 || used64(n.Runtime.ContainerFs.InodesUsed) != 20 {
+		t.Errorf("the rest of the node: %+v %+v", n.Rlimit, n.Runtime)
+	}
+	if len(sum.Pods) != 1 || len(sum.Pods[0].Containers) != 1 {
+		t.Fatalf("Pods: %+v", sum.Pods)
+	}
+	p := sum.Pods[0]
+	cont := p.Containers[0]
+	if used64(p.CPU.UsageCoreNanoSeconds) != 3e9 || used64(p.Memory.AvailableBytes) != 800 || used64(cont.Memory.RSSBytes) != 50 || cont.Memory.AvailableBytes != nil || cont.CPU.PSI.Some.Avg10 != 1.5 {
+		t.Errorf("the Pod: %+v %+v", p, cont)
+	}
+	if cont.CPU.UsageNanoCores != nil {
+		t.Error("there is a speed after one look")
+	}
+	if used64(cont.Rootfs.UsedBytes) != 7000 || used64(cont.Logs.UsedBytes) < 5000 {
+		t.Errorf("the disks of the container: %+v %+v", cont.Rootfs, cont.Logs)
+	}
+	names := map[string]summary.VolumeStats{}
+	for _, v := range p.VolumeStats {
+		names[v.Name] = v
+	}
+	if len(names) != 2 || used64(names["scratch"].UsedBytes) < 9000 || names["claim"].PVCRef == nil || used64(names["claim"].CapacityBytes) == 0 {
+		t.Errorf("volumes: %+v", p.VolumeStats)
+	}
+	if got := used64(p.EphemeralStorage.UsedBytes); got < 7000+5000+9000 || got > 60000 {
+		t.Errorf("storage: %d", got)
+	}
+	u := c["/pods/u/cri-containerd-id.scope"]
+	u.CPU.Total, u.Time = u.CPU.Total+1e9, u.Time.Add(2*time.Second)
+	c["/pods/u/cri-containerd-id.scope"] = u
+	sum, err = s.Summary(t.Context(), Quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cont = sum.Pods[0].Containers[0]
+	if used64(cont.CPU.UsageNanoCores) != 5e8 || cont.Rootfs != nil {
+		t.Errorf("a second look: %+v", cont)
+	}
+}
+
+func TestSummaryWithoutTheRuntime(t *testing.T) {
+	s, _ := newStats(t)
+	s.Runtime = layers{failing: true}
+	if _, err := s.Summary(t.Context(), Whole); err == nil {
+		t.Error("the whole summary does not miss the runtime")
+	}
+	if _, err := s.Summary(t.Context(), Quick); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHandlers(t *testing.T) {
+	s, _ := newStats(t)
+	all := s.Handlers(nil, nil)
+	get := func(path string) string {
+		w := httptest.NewRecorder()
+		p, _, _ := strings.Cut(path, "?")
+		all[p].ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
+		return w.Body.String()
+	}
+	text := get("/metrics/resource")
+	for _, want := range []string{
+		`container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"} 2 1000000`,
+		`container_memory_working_set_bytes{container="c",namespace="ns",pod="p"} 150 1000000`,
+		`container_start_time_seconds{container="c",namespace="ns",pod="p"} 901`,
+		`pod_cpu_usage_seconds_total{namespace="ns",pod="p"} 3 1000000`,
+		`pod_memory_working_set_bytes{namespace="ns",pod="p"} 200 1000000`,
+		"node_cpu_usage_seconds_total 0.21 ", "node_memory_working_set_bytes 512000 ", "resource_scrape_error 0",
+		"# HELP node_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the node in core-seconds",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if text := get("/metrics/cadvisor"); !strings.Contains(text, `container_cpu_usage_seconds_total{container="c",cpu="total",id="/pods/u/id",image="i",name="id",namespace="ns",pod="p"} 2 1000000`) {
+		t.Error(text)
+	}
+	var sum summary.Summary
+	if err := json.Unmarshal([]byte(get("/stats/summary?only_cpu_and_memory=true")), &sum); err != nil || sum.Node.NodeName != "n" || sum.Node.Fs != nil {
+		t.Errorf("%+v (%v)", sum, err)
+	}
+	s.Runtime = layers{failing: true}
+	if text := get("/stats/summary"); !strings.Contains(text, "away") {
+		t.Error(text)
+	}
+}
+
+func TestSizesAreRememberedForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, d := t.TempDir(), newDisks()
+		first := d.of(t.Context(), dir, time.Now())
+		if err := os.WriteFile(filepath.Join(dir, "f"), make([]byte, 10000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.of(t.Context(), dir, time.Now()); got != first {
+			t.Errorf("%+v at once, want %+v", got, first)
+		}
+		time.Sleep(sizedFor)
+		if got := d.of(t.Context(), dir, time.Now()); got.Bytes < first.Bytes+10000 || got.Inodes != first.Inodes+1 {
+			t.Errorf("%+v later, was %+v", got, first)
+		}
+	})
+}
+
+func TestMeasureCountsLinksOnce(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a"), make([]byte, 8192), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one := measure(t.Context(), dir)
+	if err := os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if two := measure(t.Context(), dir); two != one {
+		t.Errorf("%+v with a link, %+v without", two, one)
+	}
+	if none := measure(t.Context(), filepath.Join(dir, "none")); none != (Size{}) {
+		t.Errorf("%+v of nothing", none)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"stat", "meminfo", "net/dev"} {
+		text, err := os.ReadFile(filepath.Join("testdata/proc", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Fuzz(func(_ *testing.T, text string) {
+		parseStat(text)
+		parseTable(text)
+		parseNet(text)
+	})
+}
