@@ -1,0 +1,129 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/client"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/localpath"
+	"proa.dev/node/volume/mounts"
+)
+
+// localRetry is how long to wait before a folder that could not be removed is tried again.
+const localRetry = 10 * time.Second
+
+// localDir is where the volumes are that are folders of this node.
+func (v *Volumes) localDir() string { return filepath.Join(v.Dir, "local-path") }
+
+// makeLocal makes the folder of a volume that the built-in provisioner made for this node, when it is used first.
+func (v *Volumes) makeLocal(pv *corev1.PersistentVolume) error {
+	path := pv.Spec.Local.Path
+	if pv.Annotations[localpath.ProvisionedBy] != localpath.Provisioner || path != filepath.Join(v.localDir(), pv.Name) {
+		return nil
+	}
+	if err := os.MkdirAll(v.localDir(), 0o711); err != nil {
+		return err
+	}
+	err := os.Mkdir(path, 0o777)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o777) // whatever the umask
+}
+
+// KeepLocal says on the Node where this agent keeps volumes, and removes the folders of those that are gone, until ctx ends.
+// The Node may be made later.
+func (v *Volumes) KeepLocal(ctx context.Context) error {
+	view, err := v.Client.Part(ctx, gr.Nodes, client.Scope{Name: v.Node})
+	if err != nil {
+		return fmt.Errorf("watch the node %s: %w", v.Node, err)
+	}
+	again := make(chan struct{}, 1)
+	wake := func() {
+		select {
+		case again <- struct{}{}:
+		default:
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range view.Events(ctx) {
+			wake()
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			<-done
+			return nil
+		case <-again:
+		}
+		if err := v.lookLocal(ctx, view); err != nil && ctx.Err() == nil {
+			if !apierrors.IsConflict(err) { // then an event follows
+				v.Log.WarnContext(ctx, "the folder of a volume cannot be removed yet", "err", err)
+			}
+			time.AfterFunc(localRetry, wake)
+		}
+	}
+}
+
+// lookLocal does what the Node says about folders of volumes.
+func (v *Volumes) lookLocal(ctx context.Context, view client.View) error {
+	o, found := view.Get("", v.Node)
+	seen, ok := o.(*corev1.Node)
+	if !found || !ok {
+		return nil
+	}
+	node, changed := seen.DeepCopy(), false
+	if node.Annotations[localpath.Folder] != v.localDir() {
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, localpath.Folder, v.localDir())
+		changed = true
+	}
+	work := localpath.WorkOf(node)
+	var errs []error
+	for name, state := range work {
+		if state != localpath.Remove {
+			continue
+		}
+		if err := v.removeLocal(name); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		work[name], changed = localpath.Removed, true
+	}
+	if changed {
+		localpath.SetWork(node, work)
+		_, err := v.Client.Update(ctx, gr.Nodes, node, "")
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// removeLocal removes the folder of a volume that no Pod uses any more.
+func (v *Volumes) removeLocal(name string) error {
+	if !plain(name) {
+		return fmt.Errorf("%q is no name of a volume", name)
+	}
+	users, err := filepath.Glob(filepath.Join(v.Dir, "pods", "*", "volumes", escaped(pluginLocal), name))
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		return fmt.Errorf("volume %s is still mounted at %s", name, users[0])
+	}
+	return mounts.Remove(filepath.Join(v.localDir(), name))
+}

@@ -1,0 +1,91 @@
+package volume_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/localpath"
+)
+
+// TestLocalPath has the folder of a volume made when it is used, and removed when the Node says so.
+func TestLocalPath(t *testing.T) {
+	asRoot(t)
+	w := start(t)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.KeepLocal(ctx) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	node := func() *corev1.Node {
+		o, err := w.cluster.Client.Get(t.Context(), gr.Nodes, "", "n1", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.(*corev1.Node)
+	}
+	dir := filepath.Join(w.dir, "local-path")
+	w.until("the folder on the Node", func() bool { return node().Annotations[localpath.Folder] == dir })
+	w.volumeOf("vol", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir + "/vol"}})
+	p := w.pod("web", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
+	w.mount(p)
+	if got := owner(t, dir+"/vol"); got != "0 0 drwxrwxrwx" {
+		t.Errorf("the folder is %s", got)
+	}
+	if err := os.WriteFile(w.at(p, "local-volume", "vol/file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(name string) {
+		w.until("the work to be written", func() bool {
+			n := node()
+			work := localpath.WorkOf(n)
+			work[name] = localpath.Remove
+			localpath.SetWork(n, work)
+			_, err := w.cluster.Client.Update(t.Context(), gr.Nodes, n, "")
+			return err == nil
+		})
+	}
+	removed := func(name string) func() bool {
+		return func() bool { return localpath.WorkOf(node())[name] == localpath.Removed }
+	}
+	// Of two, one is still used, and the other was never made.
+	ask("vol")
+	ask("other")
+	w.until("what is not there to be removed", removed("other"))
+	if _, err := os.Lstat(dir + "/vol/file"); err != nil || removed("vol")() {
+		t.Errorf("a volume that is used was removed: %v", err)
+	}
+	if err := w.Unmount(t.Context(), p.UID); err != nil {
+		t.Fatal(err)
+	}
+	n := node() // any change makes the agent look again
+	metav1.SetMetaDataAnnotation(&n.ObjectMeta, "x", "y")
+	w.update(gr.Nodes, n)
+	w.until("the folder to be removed", removed("vol"))
+	if _, err := os.Lstat(dir + "/vol"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is left: %v", err)
+	}
+}
+
+// volumeOf makes a volume as the built-in provisioner makes it, and its claim.
+func (w *world) volumeOf(name string, source corev1.PersistentVolumeSource) {
+	w.Helper()
+	w.volume(name, "n1", source)
+	o, err := w.cluster.Client.Get(w.Context(), gr.PersistentVolumes, "", name, "")
+	if err != nil {
+		w.Fatal(err)
+	}
+	metav1.SetMetaDataAnnotation(&o.(*corev1.PersistentVolume).ObjectMeta, localpath.ProvisionedBy, localpath.Provisioner)
+	w.update(gr.PersistentVolumes, o)
+}
