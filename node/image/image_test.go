@@ -187,6 +187,13 @@ func (s *shop) Remove(_ context.Context, id string) error {
 	return nil
 }
 
+// underWay is how many pulls there are.
+func (s *shop) underWay() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flying
+}
+
 func (s *shop) Used(context.Context) ([]string, error)              { return s.used, nil }
 func (s *shop) Room(context.Context) (size, free uint64, err error) { return s.size, s.free, nil }
 
@@ -313,12 +320,12 @@ func TestGivingUp(t *testing.T) {
 			})
 		}
 		time.Sleep(1500 * time.Millisecond)
-		if s.flying != 1 {
+		if s.underWay() != 1 {
 			t.Error("the pull ended although somebody waits for it")
 		}
 		wg.Wait()
 		synctest.Wait()
-		if s.flying != 0 {
+		if s.underWay() != 0 {
 			t.Error("the pull goes on although nobody waits for it")
 		}
 		if files, _ := os.ReadDir(m.records.pulling); len(files) != 0 {
