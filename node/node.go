@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,18 +20,25 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
+	"proa.dev/node/admit"
 	"proa.dev/node/cgroup"
 	"proa.dev/node/container"
 	"proa.dev/node/cri"
 	"proa.dev/node/hook"
+	"proa.dev/node/image"
+	"proa.dev/node/logs"
 	"proa.dev/node/pod"
 	"proa.dev/node/probe"
 	"proa.dev/node/refs"
 	"proa.dev/node/runtime"
 	"proa.dev/node/self"
+	"proa.dev/node/serve"
 	"proa.dev/node/source"
 	"proa.dev/node/volume"
 )
+
+// parallelPulls is how many images are pulled at a time.
+const parallelPulls = 5
 
 // Config is what an agent is told.
 type Config struct {
@@ -60,17 +68,23 @@ type Config struct {
 // Agent is a running node.
 type Agent struct {
 	Config
-	own     *runtime.Runtime // nil where somebody else runs it
-	cri     *cri.Client
-	name    string // of the runtime
-	groups  *cgroup.Tree
-	refs    *refs.Refs
-	node    *self.Node
-	prober  *probe.Prober
-	pods    *pod.Manager
-	volumes *volume.Volumes
-	source  *source.Source
-	events  *client.Recorder
+	own       *runtime.Runtime // nil where somebody else runs it
+	cri       *cri.Client
+	name      string // of the runtime
+	groups    *cgroup.Tree
+	refs      *refs.Refs
+	node      *self.Node
+	prober    *probe.Prober
+	pods      *pod.Manager
+	volumes   *volume.Volumes
+	source    *source.Source
+	collector *image.Collector
+	server    *serve.Server
+	listener  net.Listener
+	cert      *self.Certificate
+	notify    *logs.Notify
+	sysctls   admit.Sysctls
+	events    *client.Recorder
 }
 
 // Start brings up the runtime and puts the agent together. Nothing happens to Pods before Run.
@@ -94,7 +108,13 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	policy := cgroup.Policy{PodPids: c.PodPids}
 	a.groups = cgroup.New(cgroup.Config{Host: host, Driver: c.Driver, Root: cgroup.RootFor(c.Dir), Policy: policy, Units: cgroup.FindUnits(), Log: c.Log})
 	a.refs = refs.New(c.Client, c.Log)
-	if a.node, err = self.New(c.Client, c.Config, self.Parts{Runtime: self.OfCRI(a.cri), Told: a.events}, c.Log); err != nil {
+	if a.sysctls, err = admit.NewSysctls(kernel(), c.UnsafeSysctls); err != nil {
+		return nil, err
+	}
+	if err := a.listen(); err != nil {
+		return nil, err
+	}
+	if a.node, err = self.New(c.Client, a.Config.Config, self.Parts{Runtime: self.OfCRI(a.cri), Told: a.events}, c.Log); err != nil {
 		return nil, err
 	}
 	services, err := c.Client.View(ctx, gr.Services)
@@ -117,7 +137,12 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		return netip.Addr{}
 	}
 	a.prober = probe.New(ctx, probe.Config{Runner: a.cri, Told: told, Changed: func(uid types.UID) { a.pods.Wake(uid) }, Host: first})
-	images := present{a.cri}
+	images, err := image.New(image.Config{
+		Service: image.OfCRI(a.cri), Secrets: a.refs, Told: told, Dir: filepath.Join(c.Dir, "images-pulled"), Parallel: parallelPulls, Log: c.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	a.volumes = volume.New(volume.Parts{
 		Dir: c.Dir, Node: c.Name, Client: c.Client, Refs: a.refs, Told: told, Images: images, Allocatable: a.allocatable,
 		Recursive: func(*corev1.Pod) bool { return true }, Log: c.Log,
@@ -130,9 +155,15 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		Client: a.cri, Runtime: a.name, Maker: maker, Cgroups: a.groups, Probes: a.prober, Hooks: hook.New(a.cri, told, first),
 		Images: images, Volumes: a.volumes,
 		Told: told, Statuses: &statuses{client: c.Client, mirror: a.source.Mirror},
-		Said: container.Said, Expand: container.ExpandPath, HostIPs: a.ips,
+		Said: container.Said, Expand: container.ExpandPath, Fits: a.fits, HostIPs: a.ips,
 		Logs: filepath.Join(c.Dir, "logs", "pods"), Log: c.Log,
 	})
+	if a.collector, err = image.NewCollector(image.OfCRI(a.cri), images, image.Usual(), a.noteNode, c.Log); err != nil {
+		return nil, err
+	}
+	if err := a.openDoor(); err != nil {
+		return nil, err
+	}
 	a.refs.OnChange(func(uid types.UID) {
 		a.volumes.Wake(uid)
 		a.pods.Again(uid)
@@ -175,11 +206,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.load(ctx) })
 	wg.Go(func() { a.volumes.Run(ctx) })
 	wg.Go(func() { a.follow(ctx) })
+	wg.Go(func() { a.notify.Run(ctx) })
+	wg.Go(func() { (&logs.Rotator{Writing: writing{a}, Log: a.Log}).Run(ctx) })
+	wg.Go(func() { a.collector.Run(ctx) })
+	wg.Go(func() { a.keep(ctx, "certificate", a.cert.Run) })
+	wg.Go(func() {
+		a.keep(ctx, "door", func(ctx context.Context) error { return a.server.Listen(ctx, a.listener, a.cert.Serve) })
+	})
 	return a.node.Run(ctx)
 }
 
 // follow hands the Pods of the node to their workers.
 func (a *Agent) follow(ctx context.Context) {
+	if a.registered(ctx) != nil {
+		return
+	}
 	complete := false
 	for u := range a.source.Updates(ctx) {
 		switch {
@@ -187,7 +228,11 @@ func (a *Agent) follow(ctx context.Context) {
 		case u.Gone:
 			a.pods.Gone(u.Pod.UID)
 		default:
-			a.pods.Update(u.Pod, nil)
+			var v *pod.Verdict
+			if _, known := a.pods.Find(u.Pod.UID); !known {
+				v = a.enter(u.Pod)
+			}
+			a.pods.Update(u.Pod, v)
 		}
 		if u.Complete && !complete {
 			complete = true
@@ -195,6 +240,25 @@ func (a *Agent) follow(ctx context.Context) {
 		}
 	}
 }
+
+// keep says when a part has ended that should not have.
+func (a *Agent) keep(ctx context.Context, name string, run func(context.Context) error) {
+	if err := run(ctx); err != nil && ctx.Err() == nil {
+		a.Log.ErrorContext(ctx, "a part of the node has ended", "part", name, "err", err)
+	}
+}
+
+// noteNode tells people about the node.
+func (a *Agent) noteNode(eventType, reason, message string) {
+	if n := a.node.Current(); n != nil {
+		about := n.DeepCopy()
+		about.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+		a.events.Event(about, eventType, reason, "%s", message)
+	}
+}
+
+// kernel is the version of the running one.
+func kernel() string { return (&self.Host{}).Machine().Kernel }
 
 // uid is that of the Node, empty before it is registered.
 func (a *Agent) uid() types.UID {

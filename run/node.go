@@ -44,6 +44,11 @@ func (s *Server) runNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	leave, err := s.Join(config.Name, agent.Inside(AgentCaller()))
+	if err != nil {
+		return err
+	}
+	defer leave()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ func conditions(p *corev1.Pod, f *fact.Pod, s Seen, st *corev1.PodStatus) []core
 		}
 	}
 	if v := s.Verdict; v != nil && v.Disrupted != "" {
-		out = put(out, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: v.Disrupted, Message: v.Message})
+		out = put(out, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: v.Disrupted, Message: cmp.Or(v.Because, v.Message)})
 	}
 	if !s.Ended {
 		out = append(out, s.Resizing...)

@@ -191,7 +191,7 @@ func (m *Manager) Pods() (out []Local) {
 	defer m.mu.Unlock()
 	for _, w := range m.workers {
 		w.mu.Lock()
-		out = append(out, Local{Pod: w.pod, Facts: w.last})
+		out = append(out, Local{Pod: w.pod, Facts: w.last, Ended: w.verdict != nil})
 		w.mu.Unlock()
 	}
 	return out
@@ -207,13 +207,15 @@ func (m *Manager) Find(uid types.UID) (Local, bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Local{Pod: w.pod, Facts: w.last}, true
+	return Local{Pod: w.pod, Facts: w.last, Ended: w.verdict != nil}, true
 }
 
 // Local is a Pod and what the runtime has of it.
 type Local struct {
 	Pod   *corev1.Pod
 	Facts *fact.Pod
+	// Ended says that the Pod has been ended here, or shall be.
+	Ended bool
 }
 
 // LogDir is the folder of a Pod's logs.

@@ -34,6 +34,8 @@ type Verdict struct {
 	Reason, Message string
 	// Disrupted says, where it is not empty, that this was not the Pod's fault: the reason of its DisruptionTarget condition.
 	Disrupted string
+	// Because is what that condition says, if not Message.
+	Because string
 	// Grace replaces the Pod's own, in seconds.
 	Grace *int64
 	// Rejected says that the Pod has not run here and shall not: nothing is known of its containers.

@@ -1,0 +1,67 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/node/admit"
+	"proa.dev/node/pod"
+)
+
+// enter decides about a Pod that is new here: nil takes it.
+func (a *Agent) enter(p *corev1.Pod) *pod.Verdict {
+	if p.Status.StartTime != nil || p.DeletionTimestamp != nil || over(p) {
+		return nil // it was taken before, or is on its way out
+	}
+	victims, no := admit.Admit(p, a.others(p), admit.Node{Node: a.node.Current(), Pressure: a.pressure(), Sysctls: a.sysctls})
+	for _, v := range victims {
+		a.pods.End(v.UID, &pod.Verdict{Reason: admit.PreemptReason, Message: admit.PreemptMessage, Disrupted: "TerminationByKubelet", Because: admit.PreemptCondition})
+	}
+	if no == nil {
+		return nil
+	}
+	teller{a.events}.Event(p, "", corev1.EventTypeWarning, no.Reason, "%s", no.Message)
+	return &pod.Verdict{Reason: no.Reason, Message: "Pod was rejected: " + no.Message, Rejected: true}
+}
+
+// others are the Pods that use the node beside one.
+func (a *Agent) others(p *corev1.Pod) (out []*corev1.Pod) {
+	for _, x := range a.pods.Pods() {
+		if x.Pod.UID != p.UID && !over(x.Pod) && !x.Ended {
+			out = append(out, x.Pod)
+		}
+	}
+	return out
+}
+
+func over(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// fits says whether the node has what a running Pod asks for now.
+func (a *Agent) fits(p *corev1.Pod) pod.Fit {
+	for _, l := range admit.Lacks(p, a.others(p), a.allocatable()) {
+		if l.Requested > l.Capacity {
+			return pod.Fit{Reason: corev1.PodReasonInfeasible, Message: fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", l.Resource, l.Requested, l.Capacity)}
+		}
+		return pod.Fit{Reason: corev1.PodReasonDeferred, Message: l.String()}
+	}
+	return pod.Fit{}
+}
+
+// registered waits until the cluster knows what the node has: no Pod can be taken before.
+func (a *Agent) registered(ctx context.Context) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for len(a.allocatable()) == 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	return nil
+}
