@@ -78,13 +78,7 @@ func TestHandlers(t *testing.T) {
 	defer r.Detach()
 	client := connect(t, r)
 	for _, handler := range []string{"", "other", "runc"} {
-		config := &cri.PodSandboxConfig{
-			Metadata: &cri.PodSandboxMetadata{Name: "p" + handler, Namespace: "default", Uid: "u" + handler},
-			Linux: &cri.LinuxPodSandboxConfig{
-				CgroupParent:    c.CgroupRoot + "/pod" + handler,
-				SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode}},
-			},
-		}
+		config := pauseSandbox(c, "p"+handler)
 		made, err := client.RunPodSandbox(t.Context(), &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 		if err != nil {
 			t.Errorf("handler %q: %v", handler, err)

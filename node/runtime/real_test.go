@@ -16,7 +16,7 @@ import (
 )
 
 // needParts skips a test that runs containers where that cannot be.
-func needParts(t *testing.T) (bin string) {
+func needParts(t testing.TB) (bin string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("containers need root")
@@ -34,7 +34,7 @@ func needParts(t *testing.T) (bin string) {
 }
 
 // room is a data folder for one test, of which nothing stays.
-func room(t *testing.T, below ...string) Config {
+func room(t testing.TB, below ...string) Config {
 	t.Helper()
 	bin := needParts(t)
 	dir, err := os.MkdirTemp("", "rt-") //nolint:usetesting // a short path, and one that is looked at after the test
@@ -55,7 +55,7 @@ func room(t *testing.T, below ...string) Config {
 }
 
 // leftovers looks for anything of a purged runtime.
-func leftovers(t *testing.T, c Config) (out []string) {
+func leftovers(t testing.TB, c Config) (out []string) {
 	l := newLayout(c.DataDir)
 	for _, dir := range []string{l.dir, l.run} {
 		mounts, err := mountsBelow(dir)
@@ -89,11 +89,11 @@ func leftovers(t *testing.T, c Config) (out []string) {
 	return out
 }
 
-func logger(t *testing.T) *slog.Logger {
+func logger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-func start(t *testing.T, c Config) *Runtime {
+func start(t testing.TB, c Config) *Runtime {
 	t.Helper()
 	r, err := Start(t.Context(), c, logger(t))
 	if err != nil {
@@ -102,7 +102,7 @@ func start(t *testing.T, c Config) *Runtime {
 	return r
 }
 
-func connect(t *testing.T, r *Runtime) *cri.Client {
+func connect(t testing.TB, r *Runtime) *cri.Client {
 	t.Helper()
 	client, err := cri.Dial(r.Socket())
 	if err != nil {
@@ -112,33 +112,42 @@ func connect(t *testing.T, r *Runtime) *cri.Client {
 	return client
 }
 
-// runPause starts a sandbox in the network of the host with one container in it, which runs pause too, and returns the id
-// of the container.
-func runPause(t *testing.T, r *Runtime, client *cri.Client, c Config) string {
-	t.Helper()
-	ctx := t.Context()
-	sandbox := &cri.PodSandboxConfig{
-		Metadata:     &cri.PodSandboxMetadata{Name: "p", Namespace: "default", Uid: filepath.Base(c.DataDir)},
+// pauseSandbox is a sandbox in the network of the host.
+func pauseSandbox(c Config, name string) *cri.PodSandboxConfig {
+	return &cri.PodSandboxConfig{
+		Metadata:     &cri.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name},
 		LogDirectory: c.DataDir + "/root",
 		Linux: &cri.LinuxPodSandboxConfig{
-			CgroupParent:    c.CgroupRoot + "/pod1",
+			CgroupParent:    c.CgroupRoot + "/pod" + name,
 			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode}},
 		},
 	}
+}
+
+// pauseContainer runs pause too.
+func pauseContainer() *cri.ContainerConfig {
+	return &cri.ContainerConfig{
+		Metadata: &cri.ContainerMetadata{Name: "c"}, Image: &cri.ImageSpec{Image: PauseImage}, LogPath: "c.log",
+		Linux: &cri.LinuxContainerConfig{
+			Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, OomScoreAdj: 1000},
+			SecurityContext: &cri.LinuxContainerSecurityContext{
+				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode, Pid: cri.NamespaceContainer},
+				Seccomp:          &cri.SecurityProfile{ProfileType: cri.ProfileRuntimeDefault},
+			},
+		},
+	}
+}
+
+// runPause starts a sandbox with one container in it, and returns the id of the container.
+func runPause(t *testing.T, r *Runtime, client *cri.Client, c Config) string {
+	t.Helper()
+	ctx := t.Context()
+	sandbox := pauseSandbox(c, "1")
 	run, err := client.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: sandbox})
 	if err != nil {
 		t.Fatalf("run a sandbox: %v\n%s", err, tailOf(r.layout.log))
 	}
-	made, err := client.CreateContainer(ctx, &cri.CreateContainerRequest{
-		PodSandboxId: run.PodSandboxId, SandboxConfig: sandbox,
-		Config: &cri.ContainerConfig{
-			Metadata: &cri.ContainerMetadata{Name: "c"}, Image: &cri.ImageSpec{Image: PauseImage}, LogPath: "c.log",
-			Linux: &cri.LinuxContainerConfig{
-				Resources:       &cri.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, OomScoreAdj: 1000},
-				SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode, Pid: cri.NamespaceContainer}, Seccomp: &cri.SecurityProfile{ProfileType: cri.ProfileRuntimeDefault}},
-			},
-		},
-	})
+	made, err := client.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: run.PodSandboxId, SandboxConfig: sandbox, Config: pauseContainer()})
 	if err != nil {
 		t.Fatalf("create a container: %v", err)
 	}
