@@ -31,7 +31,8 @@ var layers = []layer{
 	{"kinds/kind/kindtest", "kinds", "it runs descriptors without a server"},
 	{"kinds/codec", "kinds/kind kv errs", "bytes and objects, nothing else"},
 	{"kinds/gr", "", "names of resources, for whoever speaks of them"},
-	{"kinds/*", "kinds/kind kinds/check kinds/core kinds/gr errs", "a kind is declared, not wired; pod templates of core are part of other kinds"},
+	{"kinds/stream", "", "options are values, for the API and for nodes"},
+	{"kinds/*", "kinds/kind kinds/check kinds/core kinds/gr kinds/stream errs", "a kind is declared, not wired; pod templates of core are part of other kinds"},
 	{"kinds", "kinds kv errs", "the table names every kind"},
 
 	{"client", "kinds hop errs kv", "hop 1 must work the same in another process, where there is no server to import"},
