@@ -145,12 +145,13 @@ func (h *history) add(ev *Event) {
 		return
 	}
 	h.floor = h.events[drop-1].Rev
-	if drop < len(h.events)/4 && cap(h.events) > len(h.events) {
-		clear(h.events[:drop])
-		h.events = h.events[drop:]
-		return
+	clear(h.events[:drop])
+	rest := h.events[drop:]
+	if drop > len(rest) {
+		// Most of the memory is in front of what is left. Otherwise it goes when the next events need more.
+		rest = append(make([]*Event, 0, 2*len(rest)), rest...)
 	}
-	h.events = append(make([]*Event, 0, len(h.events)), h.events[drop:]...)
+	h.events = rest
 }
 
 // after returns the events after a revision; ok is false when some of them are no longer kept.
