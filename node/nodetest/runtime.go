@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
-	"proa.dev/node/cgroup"
 	"proa.dev/node/cri"
 	"proa.dev/node/runtime"
 )
@@ -57,7 +57,7 @@ func Runtime(t *testing.T) Room {
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	write(t, filepath.Join(dir, "bin", "still"), plugin, 0o755)
 	write(t, filepath.Join(dir, "net", "10-still.conflist"), `{"cniVersion":"1.0.0","name":"still","plugins":[{"type":"still"}]}`, 0o644)
-	room := Room{Dir: dir, Groups: cgroup.RootFor(dir)}
+	room := Room{Dir: dir, Groups: "proatest" + strings.TrimPrefix(filepath.Base(dir), "node-")}
 	c := runtime.Config{
 		DataDir: filepath.Join(dir, "rt"), BinDir: bin, CgroupRoot: "/" + room.Groups,
 		CNIBinDirs: []string{filepath.Join(dir, "bin")}, CNIConfDir: filepath.Join(dir, "net"), RegistryDirs: []string{filepath.Join(dir, "certs.d")},
