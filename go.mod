@@ -3,6 +3,7 @@ module proa.dev
 go 1.26.0
 
 require (
+	github.com/container-storage-interface/spec v1.13.0
 	github.com/go-jose/go-jose/v4 v4.1.6
 	github.com/google/btree v1.1.3
 	github.com/google/cel-go v0.29.2

@@ -128,7 +128,8 @@ type wall struct {
 var walls = []wall{
 	{"go.etcd.io", "store", "only the store talks to etcd"},
 	{"go.uber.org/zap", "store", "etcd logs with it; everything else uses log/slog"},
-	{"google.golang.org/grpc", "store node/cri node/runtime node/probe node/device node/dra node/csi", "etcd, container runtimes, gRPC probes and the plugins of devices speak it, nobody else"},
+	{"google.golang.org/grpc", "store node/cri node/runtime node/probe node/device node/dra node/csi node/plugin", "etcd, container runtimes, gRPC probes and the plugins of devices speak it, nobody else"},
+	{"github.com/container-storage-interface/spec", "node/csi", "storage drivers are behind one door"},
 	{"k8s.io/cri-api", "node/cri", "the runtime is behind one door"},
 	{"k8s.io/cri-client", "node/cri", "the runtime is behind one door"},
 	{"github.com/vishvananda/netlink", "network cmd/proa-cni", "only the network touches interfaces"},
