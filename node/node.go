@@ -53,6 +53,8 @@ type Config struct {
 	Driver  cgroup.Driver
 	DNS     container.DNS
 	PodPids int64
+	// ImageHigh and ImageLow are how full the disk may be, in percent, before unused images go, and after.
+	ImageHigh, ImageLow int
 	// Images has archives of images that are loaded at the start.
 	Images string
 	// StaticPods is a folder of manifests, StaticURL an address of one; empty for none.
@@ -158,7 +160,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		Said: container.Said, Expand: container.ExpandPath, Fits: a.fits, HostIPs: a.ips,
 		Logs: filepath.Join(c.Dir, "logs", "pods"), Log: c.Log,
 	})
-	if a.collector, err = image.NewCollector(image.OfCRI(a.cri), images, image.Usual(), a.noteNode, c.Log); err != nil {
+	if a.collector, err = image.NewCollector(image.OfCRI(a.cri), images, keepImages(c), a.noteNode, c.Log); err != nil {
 		return nil, err
 	}
 	if err := a.openDoor(); err != nil {
@@ -246,6 +248,15 @@ func (a *Agent) keep(ctx context.Context, name string, run func(context.Context)
 	if err := run(ctx); err != nil && ctx.Err() == nil {
 		a.Log.ErrorContext(ctx, "a part of the node has ended", "part", name, "err", err)
 	}
+}
+
+// keepImages says which images stay.
+func keepImages(c Config) image.Keep {
+	k := image.Usual()
+	if c.ImageHigh > 0 {
+		k.High, k.Low = c.ImageHigh, c.ImageLow
+	}
+	return k
 }
 
 // noteNode tells people about the node.

@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 
 	"proa.dev/node/cgroup"
+	"proa.dev/node/volume/mounts"
 )
 
 // Purge removes what the agent of a folder has left on the machine: groups of Pods, mounts. The runtime must be gone.
@@ -13,5 +16,13 @@ func Purge(_ context.Context, dir string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	return cgroup.New(cgroup.Config{Host: host, Root: cgroup.RootFor(dir), Units: cgroup.FindUnits(), Log: log}).Purge()
+	errs := []error{cgroup.New(cgroup.Config{Host: host, Root: cgroup.RootFor(dir), Units: cgroup.FindUnits(), Log: log}).Purge()}
+	table, err := mounts.Table()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, m := range slices.Backward(mounts.Under(table, dir)) { // what is mounted last is above the others
+		errs = append(errs, mounts.Unmount(m.Point))
+	}
+	return errors.Join(errs...)
 }

@@ -33,11 +33,13 @@ type NodeConfig struct {
 	// RegistryDirs have folders with a hosts.toml for each registry.
 	RegistryDirs []string
 	// StaticPods is a folder of manifests, StaticURL an address of one; empty for none.
-	StaticPods, StaticURL         string
-	KubeReserved, SystemReserved  corev1.ResourceList
-	EvictionHard, EvictionSoft    map[string]string
-	EvictionGrace                 map[string]time.Duration
-	MaxPods, PodPids              int
+	StaticPods, StaticURL        string
+	KubeReserved, SystemReserved corev1.ResourceList
+	EvictionHard, EvictionSoft   map[string]string
+	EvictionGrace                map[string]time.Duration
+	MaxPods, PodPids             int
+	// ImageHigh and ImageLow are how full the disk may be, in percent, before images go, and after.
+	ImageHigh, ImageLow           int
 	ClusterDNS                    []netip.Addr
 	ClusterDomain                 string
 	UnsafeSysctls                 []string
@@ -57,7 +59,7 @@ func DefaultNodeName() string {
 }
 
 func defaultNode() NodeConfig {
-	return NodeConfig{Port: 10250, MaxPods: 110, ClusterDomain: "cluster.local"}
+	return NodeConfig{Port: 10250, MaxPods: 110, ClusterDomain: "cluster.local", ImageHigh: 85, ImageLow: 80}
 }
 
 // nodeSettings are those about the node agent.
@@ -116,6 +118,12 @@ func nodeSettings() []Setting {
 			}},
 		{Name: "max-pods", Help: "run at most `N` Pods", Set: on(func(n *NodeConfig, v string) (err error) { n.MaxPods, err = parseCount(v); return err })},
 		{Name: "pod-max-pids", Help: "let a Pod have at most `N` processes", Set: on(func(n *NodeConfig, v string) (err error) { n.PodPids, err = strconv.Atoi(v); return err })},
+		{Name: "image-gc-high-threshold", Help: "remove images that nobody uses when the disk is `N` percent full; 100 for never", Set: on(func(n *NodeConfig, v string) (err error) {
+			n.ImageHigh, err = parsePercent(v)
+			n.ImageLow = min(n.ImageLow, max(0, n.ImageHigh-1))
+			return err
+		})},
+		{Name: "image-gc-low-threshold", Help: "until it is `N` percent full", Set: on(func(n *NodeConfig, v string) (err error) { n.ImageLow, err = parsePercent(v); return err })},
 		{Name: "cluster-dns", Help: "Pods ask the DNS servers `IP,...`; the tenth address of service-cidr if not said", Many: true,
 			Set: func(c *Config, vs []string) (err error) { c.Node.ClusterDNS, err = parseIPs(split(vs)); return err }},
 		{Name: "cluster-domain", Help: "the cluster's DNS `DOMAIN`",
@@ -162,6 +170,14 @@ func parsePort(v string) (int, error) {
 		return 0, fmt.Errorf("%q is not a port", v)
 	}
 	return int(n), nil
+}
+
+func parsePercent(v string) (int, error) {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 || n > 100 {
+		return 0, fmt.Errorf("%q is not a number between 0 and 100", v)
+	}
+	return n, nil
 }
 
 func parsePairs(vs []string) (map[string]string, error) {

@@ -78,7 +78,7 @@ func readImage(m message) (i Image, err error) {
 
 // Import brings the images of an archive into containerd, unpacked and ready to run, and returns their names. It takes OCI
 // and docker archives with one image or several, compressed or not. Of an archive that can be sought in, nothing is sent if
-// all of its images are there already.
+// all of its images are there already. Images that came this way are never removed to make room.
 func Import(ctx context.Context, socket string, archive io.Reader) ([]string, error) {
 	conn, err := dial(socket)
 	if err != nil {
@@ -102,6 +102,9 @@ func Import(ctx context.Context, socket string, archive io.Reader) ([]string, er
 	}
 	for i, name := range names {
 		if names[i], err = rename(ctx, conn, name); err != nil {
+			return nil, err
+		}
+		if err := pin(ctx, conn, names[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -175,6 +178,16 @@ func rename(ctx context.Context, conn *grpc.ClientConn, name string) (string, er
 	}
 	_, err = call(ctx, conn, "/containerd.services.images.v1.Images/Delete", message{}.text(1, name))
 	return full, err
+}
+
+// pin keeps an image from being removed to make room: what came as an archive may be in no registry.
+func pin(ctx context.Context, conn *grpc.ClientConn, name string) error {
+	label := message{}.text(1, "io.cri-containerd.pinned").text(2, "pinned")
+	request := message{}.bytes(1, message{}.text(1, name).bytes(2, label)).bytes(2, message{}.text(1, "labels.io.cri-containerd.pinned"))
+	if _, err := call(ctx, conn, "/containerd.services.images.v1.Images/Update", request); err != nil {
+		return fmt.Errorf("keep image %s: %w", name, err)
+	}
+	return nil
 }
 
 // known waits until the CRI knows the images: it hears of them after containerd has them.

@@ -30,7 +30,9 @@ func realCluster(ctx context.Context, f flags) (string, func(), error) {
 	if err := store.Mirror(mirrors, "registry.k8s.io"); err != nil {
 		return "", nil, err
 	}
-	s, err := upstream.StartProa(ctx, f.proa, "--node", "node-a", "--registry-dir", mirrors)
+	// The disk of a machine that builds is often nearly full; that is not what is tested here.
+	s, err := upstream.StartProa(ctx, f.proa, "--node", "node-a", "--node-port", "0", "--registry-dir", mirrors, "--image-gc-high-threshold", "100",
+		"--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%")
 	if err != nil {
 		return "", nil, err
 	}
