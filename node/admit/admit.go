@@ -183,10 +183,48 @@ func static(p *corev1.Pod) bool {
 
 // room looks for a place for a Pod, and for Pods that must go for it.
 func room(p *corev1.Pod, others []*corev1.Pod, n Node) ([]*corev1.Pod, *Rejection) {
-	lacks := Lacks(p, others, n.Node.Status.Allocatable)
-	var reasons []Rejection
+	lacks, misfits := Lacks(p, others, n.Node.Status.Allocatable), misfits(p, others, n)
+	if !container.Critical(p) {
+		return nil, first(lacks, misfits)
+	}
+	if len(misfits) > 0 || len(lacks) == 0 {
+		return nil, first(nil, misfits)
+	}
+	victims, err := preempt(p, others, lacks)
+	if err != nil {
+		return nil, &Rejection{"UnexpectedAdmissionError", fmt.Sprintf("Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: %v", err)}
+	}
+	return victims, nil
+}
+
+// Resize says whether a node has what a Pod asks for that runs here already. Nobody has to go for it: it can wait.
+func Resize(p *corev1.Pod, others []*corev1.Pod, n Node) *Rejection {
+	others = slices.DeleteFunc(slices.Clone(others), func(o *corev1.Pod) bool { return o.UID == p.UID })
+	no := evicted(p, n)
+	if no == nil {
+		no = first(Lacks(p, others, n.Node.Status.Allocatable), misfits(p, others, n))
+	}
+	if no == nil {
+		return nil
+	}
+	return &Rejection{corev1.PodReasonDeferred, no.Message}
+}
+
+// first is the first reason of all; nil if there is none.
+func first(lacks []Lack, misfits []Rejection) *Rejection {
+	switch {
+	case len(lacks) > 0:
+		return &Rejection{"OutOf" + string(lacks[0].Resource), lacks[0].String()}
+	case len(misfits) > 0:
+		return &misfits[0]
+	}
+	return nil
+}
+
+// misfits are the reasons why a Pod does not belong on a node, however much room there is.
+func misfits(p *corev1.Pod, others []*corev1.Pod, n Node) (out []Rejection) {
 	failed := func(name, why string) {
-		reasons = append(reasons, Rejection{name, fmt.Sprintf("Predicate %s failed: %s", name, why)})
+		out = append(out, Rejection{name, fmt.Sprintf("Predicate %s failed: %s", name, why)})
 	}
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(n.Node); !ok || err != nil {
 		failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
@@ -200,21 +238,7 @@ func room(p *corev1.Pod, others []*corev1.Pod, n Node) ([]*corev1.Pod, *Rejectio
 	if !static(p) && slices.ContainsFunc(n.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute && !tolerates(p, &t) }) {
 		failed("TaintToleration", "node(s) had taints that the pod didn't tolerate")
 	}
-	switch {
-	case container.Critical(p) && len(reasons) > 0:
-		return nil, &reasons[0]
-	case container.Critical(p) && len(lacks) > 0:
-		victims, err := preempt(p, others, lacks)
-		if err != nil {
-			return nil, &Rejection{"UnexpectedAdmissionError", fmt.Sprintf("Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: %v", err)}
-		}
-		return victims, nil
-	case len(lacks) > 0:
-		return nil, &Rejection{"OutOf" + string(lacks[0].Resource), lacks[0].String()}
-	case len(reasons) > 0:
-		return nil, &reasons[0]
-	}
-	return nil, nil
+	return out
 }
 
 // Lack is a resource that a node has too little of. CPU is in thousandths.

@@ -21,6 +21,7 @@ type situation struct {
 	Unsafe   []string
 	Stopping bool
 	Enforces bool // AppArmor
+	Resizes  bool
 }
 
 func TestAdmit(t *testing.T) {
@@ -48,6 +49,12 @@ func TestAdmit(t *testing.T) {
 				s.Others[i].UID = "old"
 			}
 			others = append(others, &s.Others[i])
+		}
+		if s.Resizes {
+			if no := Resize(&s.Pod, others, n); no != nil {
+				return no.Reason + ": " + no.Message
+			}
+			return "yes"
 		}
 		victims, no := Admit(&s.Pod, others, n)
 		if no != nil {
