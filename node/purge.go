@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 
 	"proa.dev/node/cgroup"
 	"proa.dev/node/volume/mounts"
@@ -21,7 +20,7 @@ func Purge(_ context.Context, dir string, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	for _, m := range slices.Backward(mounts.Under(table, dir)) { // what is mounted last is above the others
+	for _, m := range mounts.Under(table, dir) {
 		errs = append(errs, mounts.Unmount(m.Point))
 	}
 	return errors.Join(errs...)
