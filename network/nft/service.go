@@ -55,6 +55,16 @@ func HasMark(bit uint32) []expr.Any {
 	}
 }
 
+// Numbers is the type of what a Service listens on, with a number.
+func (f Family) Numbers() nftables.SetDatatype {
+	return nftables.MustConcatSetType(f.AddrType, nftables.TypeInetProto, nftables.TypeInetService, nftables.TypeMark)
+}
+
+// Numbered adds a random number below count to what LoadTuple has loaded.
+func (f Family) Numbered(count uint32) []expr.Any {
+	return []expr.Any{&expr.Numgen{Register: f.afterAddr + 2, Modulus: count, Type: unix.NFT_NG_RANDOM}}
+}
+
 // Random loads a number from first to first+count-1.
 func Random(count, first uint32) []expr.Any {
 	return []expr.Any{&expr.Numgen{Register: 1, Modulus: count, Type: unix.NFT_NG_RANDOM, Offset: first}}
@@ -99,7 +109,9 @@ func (f Family) Remember(clients *nftables.Set, howLong time.Duration) []expr.An
 }
 
 // Forget deletes what the map has for the client, if anything. The kernel wants an endpoint to be loaded for this too.
-func (f Family) Forget(clients *nftables.Set) []expr.Any { return []expr.Any{f.client(clients, opDelete, 0)} }
+func (f Family) Forget(clients *nftables.Set) []expr.Any {
+	return []expr.Any{f.client(clients, opDelete, 0)}
+}
 
 func (f Family) client(clients *nftables.Set, operation uint32, howLong time.Duration) expr.Any {
 	return &expr.Dynset{

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 
@@ -18,21 +19,29 @@ const (
 // maxClients is how many clients are remembered for one chain; others are sent anywhere.
 const maxClients = 1 << 18
 
-// rememberClients gives a chain its memory.
+// reclient gives a chain a memory if it shall have one, and says for which endpoints it counts. It must be called while the
+// chain still has its former endpoints.
+func (tx *transaction) reclient(have *chain, want wantedChain) error {
+	if want.affinity == 0 {
+		tx.forgetClients(have)
+		return nil
+	}
+	if have.clients == nil {
+		return tx.rememberClients(have, want)
+	}
+	gone, come := difference(have.group.endpoints, want.endpoints)
+	return errors.Join(inChunks(have.good, goodElements(gone), tx.conn.SetDeleteElements),
+		inChunks(have.good, goodElements(come), tx.conn.SetAddElements))
+}
+
 func (tx *transaction) rememberClients(have *chain, want wantedChain) error {
 	f := want.family
 	have.clients = &nftables.Set{Table: tx.handle, Name: clientsPrefix + want.name, IsMap: true, Dynamic: true, HasTimeout: true, Size: maxClients,
 		KeyType: f.AddrType, DataType: f.Zone()}
 	have.good = &nftables.Set{Table: tx.handle, Name: goodPrefix + want.name, Concatenation: true, KeyType: f.Zone()}
-	for _, s := range []*nftables.Set{have.clients, have.good} {
-		if err := tx.conn.AddSet(s, nil); err != nil {
-			return err
-		}
-	}
-	if err := inChunks(have.clients, tx.saved[have.clients.Name], tx.conn.SetAddElements); err != nil {
-		return err
-	}
-	return inChunks(have.good, goodElements(want.endpoints), tx.conn.SetAddElements)
+	return errors.Join(tx.conn.AddSet(have.clients, nil), tx.conn.AddSet(have.good, nil),
+		inChunks(have.clients, tx.saved[have.clients.Name], tx.conn.SetAddElements),
+		inChunks(have.good, goodElements(want.endpoints), tx.conn.SetAddElements))
 }
 
 // forgetClients takes the memory away, if there is one. The rules that use it go in the same transaction.

@@ -70,9 +70,11 @@ func (t *table) sets(c *nftables.Conn, f nft.Family) (*family, error) {
 			KeyType: ports, DataType: nftables.TypeVerdict}),
 		clusterIPs: newElements(&nftables.Set{Table: t.handle, Name: "cluster-ips" + f.Digit(), KeyType: f.AddrType}),
 		hairpin:    newElements(&nftables.Set{Table: t.handle, Name: "hairpin" + f.Digit(), Concatenation: true, KeyType: f.Pair()}),
-		endpoints:  pool{set: &nftables.Set{Table: t.handle, Name: "endpoints" + f.Digit(), IsMap: true, KeyType: nftables.TypeMark, DataType: f.Zone()}},
+		direct: endpointMap{set: &nftables.Set{Table: t.handle, Name: "endpoints" + f.Digit(), IsMap: true, Concatenation: true,
+			KeyType: f.Numbers(), DataType: f.Zone()}},
+		picks: map[int]bool{}, owners: map[string]key{},
 	}
-	for _, s := range []*nftables.Set{out.vips.set, out.nodePorts.set, out.clusterIPs.set, out.hairpin.set, out.endpoints.set} {
+	for _, s := range []*nftables.Set{out.vips.set, out.nodePorts.set, out.clusterIPs.set, out.hairpin.set, out.direct.set} {
 		if err := c.AddSet(s, nil); err != nil {
 			return nil, err
 		}

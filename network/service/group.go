@@ -1,78 +1,26 @@
 package service
 
 import (
-	"math/bits"
 	"net/netip"
 	"slices"
-
-	"github.com/google/nftables"
-
-	"proa.dev/network/nft"
 )
 
-// group is the endpoints that one chain chooses from. They have consecutive numbers in the map of all endpoints, so that a
-// random number from the first to the last is an endpoint.
+// group is endpoints that are chosen from by a random number: they are numbered without holes.
 type group struct {
-	first, room uint32
-	endpoints   []netip.AddrPort // by their number, from first on
+	endpoints []netip.AddrPort
 }
 
-// slots gives out ranges of numbers. Their sizes are powers of two, so that what one group gives back fits another, and a
-// group that grows by one seldom moves.
-type slots struct {
-	next uint32
-	free [32][]uint32
+// move is a number that has another endpoint than before, or none any more.
+type move struct {
+	number int
+	had    bool
+	now    netip.AddrPort
 }
 
-func (s *slots) take(n int) (first, room uint32) {
-	class := bits.Len(uint(n - 1))
-	if list := s.free[class]; len(list) > 0 {
-		first = list[len(list)-1]
-		s.free[class] = list[:len(list)-1]
-	} else {
-		first = s.next
-		s.next += 1 << class
-	}
-	return first, 1 << class
-}
-
-func (s *slots) give(g *group) {
-	if g.room > 0 {
-		class := bits.Len32(g.room - 1)
-		s.free[class] = append(s.free[class], g.first)
-	}
-}
-
-// pool is the map of all endpoints of a family, with the changes of the next transaction.
-type pool struct {
-	set      *nftables.Set
-	slots    slots
-	del, add []nftables.SetElement
-}
-
-func (p *pool) put(n uint32, a netip.AddrPort) {
-	p.add = append(p.add, nftables.SetElement{Key: nft.Native(n), Val: nft.Key(a.Addr(), a.Port())})
-}
-
-func (p *pool) remove(n uint32) { p.del = append(p.del, nftables.SetElement{Key: nft.Native(n)}) }
-
-// update brings a group to the endpoints that are wanted. Those that stay keep their numbers, as far as there are no holes.
-func (p *pool) update(g *group, want []netip.AddrPort) (gone, come []netip.AddrPort) {
+// update brings a group to the endpoints that are wanted, which are sorted. Those that stay keep their numbers as far as there
+// are no holes: those that come take the numbers of those that go, and then the last ones move into what is left.
+func (g *group) update(want []netip.AddrPort) (moves []move, gone, come []netip.AddrPort) {
 	gone, come = difference(g.endpoints, want)
-	if len(want) == 0 {
-		p.drop(g)
-		return gone, come
-	}
-	if len(want) > int(g.room) {
-		p.drop(g)
-		g.first, g.room = p.slots.take(len(want))
-		g.endpoints = slices.Clone(want)
-		for i, a := range want {
-			p.put(g.first+uint32(i), a)
-		}
-		return gone, come
-	}
-	// Those that go leave holes; those that come fill them first, then the last ones move into what is left.
 	next := slices.Clone(g.endpoints)
 	var holes []int
 	for i, a := range next {
@@ -88,33 +36,22 @@ func (p *pool) update(g *group, want []netip.AddrPort) (gone, come []netip.AddrP
 			next = append(next, a)
 		}
 	}
-	for i := len(holes) - 1; i >= 0; i-- {
+	for _, hole := range slices.Backward(holes) {
 		last := len(next) - 1
-		next[holes[i]] = next[last]
+		next[hole] = next[last]
 		next = next[:last]
 	}
 	for i := range max(len(next), len(g.endpoints)) {
-		n := g.first + uint32(i)
-		switch {
-		case i >= len(next):
-			p.remove(n)
-		case i >= len(g.endpoints):
-			p.put(n, next[i])
-		case g.endpoints[i] != next[i]:
-			p.remove(n)
-			p.put(n, next[i])
+		m := move{number: i, had: i < len(g.endpoints)}
+		if i < len(next) {
+			m.now = next[i]
+		}
+		if !m.had || g.endpoints[i] != m.now {
+			moves = append(moves, m)
 		}
 	}
 	g.endpoints = next
-	return gone, come
-}
-
-func (p *pool) drop(g *group) {
-	for i := range g.endpoints {
-		p.remove(g.first + uint32(i))
-	}
-	p.slots.give(g)
-	*g = group{}
+	return moves, gone, come
 }
 
 // difference compares a list in any order with a sorted one. Both results are sorted.

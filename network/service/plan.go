@@ -4,16 +4,19 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 
 	"proa.dev/network/nft"
 )
 
-// plan is what one Service has in the table: its chains, and the elements that lead to them.
+// plan is what one Service has in the table: its chains, the endpoints that packets are sent to directly, and the elements
+// that lead to both.
 type plan struct {
 	ports  []port
-	chains []wantedChain
-	claims []wantedElement
+	chains map[string]wantedChain
+	direct map[directKey]*direct
+	claims map[place]string
 }
 
 // place is an element of a set.
@@ -22,35 +25,73 @@ type place struct {
 	key string
 }
 
-type wantedElement struct {
-	place
-	value string
+// directKey is an address, protocol and port.
+type directKey struct {
+	family *family
+	tuple  string
 }
 
-// plan translates what was decided into the words of the table. It changes nothing.
-func (t *table) plan(_ key, ports []port) (out plan) {
-	out.ports = ports
+func (d directKey) element(number int) []byte {
+	return append([]byte(d.tuple), nft.Native(uint32(number))...)
+}
+
+type direct struct {
+	want  []netip.AddrPort
+	group *group
+}
+
+// plan translates what was decided into the words of the table.
+func (tx *transaction) plan(k key, ports []port) plan {
+	out := plan{ports: ports, chains: map[string]wantedChain{}, direct: map[directKey]*direct{}, claims: map[place]string{}}
 	for _, p := range ports {
-		f := t.families[0]
+		f := tx.families[0]
 		if p.six {
-			f = t.families[1]
+			f = tx.families[1]
 		}
-		out.chains = append(out.chains, t.chainsOf(p, f)...)
-		claim := func(set *elements, k []byte, value string) {
-			out.claims = append(out.claims, wantedElement{place{set, string(k)}, value})
+		out.claims[place{f.clusterIPs, string(nft.Key(p.clusterIP))}] = present
+		for _, a := range p.hairpin {
+			out.claims[place{f.hairpin, string(nft.Key(a, a))}] = present
 		}
-		claim(f.clusterIPs, nft.Key(p.clusterIP), present)
+		if id, ok := simple(k, p, f); ok {
+			tx.pick(f, len(p.cluster))
+			out.direct[id] = &direct{p.cluster, &group{}}
+			out.claims[place{f.vips, id.tuple}] = gotoPrefix + pickName(f, len(p.cluster))
+			continue
+		}
+		for _, c := range tx.chainsOf(p, f) {
+			out.chains[c.name] = c
+		}
 		for _, v := range p.vips {
-			claim(f.vips, nft.Key(v.addr, p.protocol, v.port), verdict(p, v.to))
+			out.claims[place{f.vips, string(nft.Key(v.addr, p.protocol, v.port))}] = verdict(p, v.to)
 		}
 		if p.nodePort != 0 {
-			claim(f.nodePorts, nft.Key(p.protocol, p.nodePort), verdict(p, p.nodeTo))
-		}
-		for _, a := range p.hairpin {
-			claim(f.hairpin, nft.Key(a, a), present)
+			out.claims[place{f.nodePorts, string(nft.Key(p.protocol, p.nodePort))}] = verdict(p, p.nodeTo)
 		}
 	}
 	return out
+}
+
+// simple tells whether a port needs no chain of its own: it has one address, which leads to any endpoint. That is how nearly
+// all Services are. An address that another Service has too is not simple.
+func simple(k key, p port, f *family) (directKey, bool) {
+	if len(p.vips) != 1 || p.vips[0].to != toCluster || p.nodePort != 0 || p.affinity != 0 {
+		return directKey{}, false
+	}
+	id := directKey{f, string(nft.Key(p.vips[0].addr, p.protocol, p.vips[0].port))}
+	owner, taken := f.owners[id.tuple]
+	return id, !taken || owner == k
+}
+
+func pickName(f *family, count int) string { return fmt.Sprintf("pick%s-%d", f.Digit(), count) }
+
+// pick makes sure that there is a chain that chooses one of so many endpoints.
+func (tx *transaction) pick(f *family, count int) {
+	if f.picks[count] {
+		return
+	}
+	f.picks[count] = true
+	c := tx.conn.AddChain(&nftables.Chain{Table: tx.handle, Name: pickName(f, count)})
+	tx.conn.AddRule(&nftables.Rule{Table: tx.handle, Chain: c, Exprs: nft.Rule(f.LoadTuple(), f.Numbered(uint32(count)), nft.Find(f.direct.set), f.Translate())})
 }
 
 // verdict is the value of an element that leads to a target.
@@ -94,7 +135,7 @@ func (t *table) chainsOf(p port, f *family) (out []wantedChain) {
 // choosing are the rules that send a connection to one of the endpoints. With affinity, who was sent somewhere is sent there
 // again if it is still good, and otherwise forgotten. When nobody else can be remembered, it works without.
 func (f *family) choosing(c *chain, p port) [][]expr.Any {
-	count, first, all := uint32(len(c.group.endpoints)), c.group.first, f.endpoints.set
+	count, first, all := uint32(len(c.group.endpoints)), c.first, c.set
 	random := nft.Rule(nft.Random(count, first), nft.Find(all), f.Translate())
 	if c.clients == nil {
 		return [][]expr.Any{random}

@@ -54,7 +54,23 @@ type table struct {
 type family struct {
 	nft.Family
 	vips, nodePorts, clusterIPs, hairpin *elements
-	endpoints                            pool
+
+	// direct has the endpoints of Services that need no chain of their own: the key is what the packet is sent to, and a number.
+	// The chains in picks choose the number, one for each count of endpoints.
+	direct endpointMap
+	picks  map[int]bool
+	owners map[string]key // whose endpoints an address leads to directly
+
+	shards     []*shard
+	shardCount int
+}
+
+func (f *family) maps() (out []*endpointMap) {
+	out = append(out, &f.direct)
+	for _, s := range f.shards {
+		out = append(out, &s.endpointMap)
+	}
+	return out
 }
 
 func (f *family) elements() []*elements {
@@ -63,7 +79,8 @@ func (f *family) elements() []*elements {
 
 // chain is one of a Service, with what its rules were made from.
 type chain struct {
-	text  string // equal texts are equal rules
+	text string // equal texts are equal rules
+	space
 	group *group
 	// clients remembers who was sent where, good is where it may be; only for Services with affinity.
 	clients, good *nftables.Set
@@ -161,27 +178,25 @@ func (t *table) write(c *nftables.Conn, due []string) error {
 	for _, f := range t.families {
 		for _, e := range f.elements() {
 			del, add := e.changes()
-			if err := inChunks(e.set, del, c.SetDeleteElements); err != nil {
-				return err
-			}
-			if err := inChunks(e.set, add, c.SetAddElements); err != nil {
+			if err := errors.Join(inChunks(e.set, del, c.SetDeleteElements), inChunks(e.set, add, c.SetAddElements)); err != nil {
 				return err
 			}
 		}
-		p := &f.endpoints
-		if err := inChunks(p.set, p.del, c.SetDeleteElements); err != nil {
-			return err
+		for _, m := range f.maps() {
+			if err := errors.Join(inChunks(m.set, m.del, c.SetDeleteElements), inChunks(m.set, m.add, c.SetAddElements)); err != nil {
+				return err
+			}
+			m.del, m.add = nil, nil
 		}
-		if err := inChunks(p.set, p.add, c.SetAddElements); err != nil {
-			return err
-		}
-		p.del, p.add = nil, nil
 	}
 	for _, do := range tx.rules {
 		do()
 	}
 	for _, s := range tx.unused {
 		c.DelSet(s)
+	}
+	for _, f := range t.families {
+		f.prune(c.DelSet)
 	}
 	for _, name := range due {
 		if t.chains[name] != nil {
@@ -208,33 +223,49 @@ type transaction struct {
 func (tx *transaction) update(k key) error {
 	before, after := tx.have[k], tx.plan(k, tx.services[k])
 	tx.have[k] = after
-	if len(after.chains) == 0 && len(after.claims) == 0 {
+	if len(after.claims) == 0 {
 		delete(tx.have, k)
 	}
-	wanted := map[string]bool{}
-	for _, c := range after.chains {
-		wanted[c.name] = true
-		if err := tx.ensure(c); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(after.chains)) {
+		if err := tx.ensure(after.chains[name]); err != nil {
 			return err
 		}
 	}
-	for _, c := range before.chains {
-		if !wanted[c.name] {
+	for name, c := range before.chains {
+		if _, stays := after.chains[name]; !stays {
 			tx.retire(c)
 		}
 	}
-	kept := map[place]bool{}
-	for _, c := range after.claims {
-		kept[c.place] = true
-		c.set.claim(k.String(), c.key, c.value)
+	tx.updateDirect(k, before.direct, after.direct)
+	for p, value := range after.claims {
+		p.set.claim(k.String(), p.key, value)
 	}
-	for _, c := range before.claims {
-		if !kept[c.place] {
-			c.set.drop(k.String(), c.key)
+	for p := range before.claims {
+		if _, stays := after.claims[p]; !stays {
+			p.set.drop(k.String(), p.key)
 		}
 	}
 	tx.noteStreams(before.ports, tx.services[k])
 	return nil
+}
+
+// updateDirect brings the endpoints of addresses that need no chain to what is wanted.
+func (tx *transaction) updateDirect(k key, before, after map[directKey]*direct) {
+	for id, d := range after {
+		if old := before[id]; old != nil {
+			d.group = old.group
+		}
+		moves, _, _ := d.group.update(d.want)
+		id.family.direct.apply(moves, id.element)
+		id.family.owners[id.tuple] = k
+	}
+	for id, d := range before {
+		if after[id] == nil {
+			moves, _, _ := d.group.update(nil)
+			id.family.direct.apply(moves, id.element)
+			delete(id.family.owners, id.tuple)
+		}
+	}
 }
 
 // ensure makes a chain as it is wanted.
@@ -248,10 +279,10 @@ func (tx *transaction) ensure(want wantedChain) error {
 	}
 	text := want.text
 	if want.endpoints != nil {
-		if err := tx.regroup(have, want); err != nil {
+		if err := errors.Join(tx.reclient(have, want), tx.regroup(have, want)); err != nil {
 			return err
 		}
-		text = fmt.Sprint(want.text, " ", len(have.group.endpoints), " from ", have.group.first)
+		text = fmt.Sprint(want.text, " ", len(have.group.endpoints), " from ", have.first, " in ", have.set.Name)
 	}
 	if have.text == text {
 		return nil
@@ -269,25 +300,6 @@ func (tx *transaction) ensure(want wantedChain) error {
 	return nil
 }
 
-// regroup brings the endpoints of a chain to what is wanted.
-func (tx *transaction) regroup(have *chain, want wantedChain) error {
-	if have.group == nil {
-		have.group = &group{}
-	}
-	gone, come := want.family.endpoints.update(have.group, want.endpoints)
-	if want.affinity == 0 {
-		tx.forgetClients(have)
-		return nil
-	}
-	if have.clients == nil {
-		return tx.rememberClients(have, want)
-	}
-	if err := inChunks(have.good, goodElements(gone), tx.conn.SetDeleteElements); err != nil {
-		return err
-	}
-	return inChunks(have.good, goodElements(come), tx.conn.SetAddElements)
-}
-
 // retire takes the rules out of a chain that nothing leads to any more.
 func (tx *transaction) retire(c wantedChain) {
 	have := tx.chains[c.name]
@@ -295,7 +307,7 @@ func (tx *transaction) retire(c wantedChain) {
 	tx.stale[c.name] = time.Now()
 	tx.rules = append(tx.rules, func() { tx.conn.FlushChain(&nftables.Chain{Table: tx.handle, Name: c.name}) })
 	if have.group != nil {
-		c.family.endpoints.drop(have.group)
+		tx.empty(have)
 	}
 	tx.forgetClients(have)
 }
