@@ -46,6 +46,9 @@ const (
 // done for Pods that the system needs.
 func Admit(p *corev1.Pod, others []*corev1.Pod, n Node) (victims []*corev1.Pod, no *Rejection) {
 	others = slices.DeleteFunc(slices.Clone(others), func(o *corev1.Pod) bool { return o.UID == p.UID })
+	if n.Node == nil {
+		return nil, &Rejection{"InvalidNodeInfo", "Kubelet cannot get node info."}
+	}
 	for _, check := range []func(*corev1.Pod, Node) *Rejection{evicted, sysctls, operatingSystem, groupsPolicy} {
 		if no := check(p, n); no != nil {
 			return nil, no
