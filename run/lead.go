@@ -120,12 +120,17 @@ func (s *Server) lead(ctx context.Context, part string, work func(context.Contex
 
 // controller is the identity of a controller.
 func (s *Server) controller(name string) client.Client {
-	c := s.front.Client(&user.DefaultInfo{
-		Name:   "system:serviceaccount:kube-system:" + name,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", user.AllAuthenticated},
-	})
+	c := s.front.Client(account(name))
 	if s.Wrap != nil {
 		c = s.Wrap(name, c)
 	}
 	return c
+}
+
+// account is who a controller is.
+func account(name string) user.Info {
+	return &user.DefaultInfo{
+		Name:   "system:serviceaccount:kube-system:" + name,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", user.AllAuthenticated},
+	}
 }

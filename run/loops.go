@@ -97,7 +97,7 @@ func (s *Server) every() []control.Controller {
 		ttl.Controller(),
 		disruption.Controller(s.scalable),
 		quota.Controller(s.countable),
-		autoscale.Controller(autoscale.Absent(), s.ofKind, autoscale.Options{}),
+		autoscale.Controller(s.measurements(), s.ofKind, autoscale.Options{}),
 
 		endpointslice.Controller(),
 		endpoints.Controller(),

@@ -26,6 +26,7 @@ import (
 	"proa.dev/kinds"
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/metrics"
 	"proa.dev/node/simulate"
 	"proa.dev/run/pki"
 	"proa.dev/schedule"
@@ -37,6 +38,7 @@ import (
 	"proa.dev/server/authz/bootstrap"
 	"proa.dev/server/fair"
 	fields "proa.dev/server/schema"
+	"proa.dev/server/usage"
 	"proa.dev/store"
 	"proa.dev/store/memory"
 	"proa.dev/store/seal"
@@ -150,7 +152,8 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.defs = kinds.All()
+	s.agents = s.openAgents()
+	s.defs = append(kinds.All(), metrics.All(usage.New(s.agents, s.log))...)
 	data, err := s.sealed()
 	if err != nil {
 		return err
@@ -197,7 +200,6 @@ func (s *Server) open(ctx context.Context) error {
 	if idle := s.idleFeatures(); len(idle) > 0 {
 		s.log.WarnContext(ctx, "feature gates that switch nothing here", "gates", idle)
 	}
-	s.agents = s.openAgents()
 	shared := fair.New(s.seats())
 	counts.Registry().MustRegister(shared.Metrics())
 	versions := server.NewVersions(scheme, s.defs)

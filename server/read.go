@@ -96,7 +96,7 @@ func (s *Server) computed(ctx context.Context, r *Request) ([]*watch.Entry, erro
 	keep := r.Options.List.keep(r.Def)
 	for _, o := range all {
 		o.GetObjectKind().SetGroupVersionKind(r.Def.GroupVersionKind)
-		if keep == nil || keep(o) {
+		if (r.Namespace == "" || o.GetNamespace() == r.Namespace) && (keep == nil || keep(o)) {
 			out = append(out, &watch.Entry{Object: o})
 		}
 	}

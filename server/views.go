@@ -148,7 +148,7 @@ func (v NodeView) Pods(node string) iter.Seq[*corev1.Pod] {
 // NodeOf is the node an object names itself.
 func (v NodeView) NodeOf(resource, namespace, name string) string {
 	for gr, def := range v.State.defs.Load().stored {
-		if gr.Resource != resource {
+		if gr.Resource != resource || def.Computed != nil {
 			continue
 		}
 		o, found := v.State.peek(gr, namespace, name)

@@ -67,6 +67,8 @@ var (
 	PriorityLevelConfigurations = schema.GroupResource{Group: "flowcontrol.apiserver.k8s.io", Resource: "prioritylevelconfigurations"}
 	StorageVersionMigrations    = schema.GroupResource{Group: "storagemigration.k8s.io", Resource: "storageversionmigrations"}
 
+	PodMetrics = schema.GroupResource{Group: "metrics.k8s.io", Resource: "pods"}
+
 	SubjectAccessReviews = schema.GroupResource{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}
 	TokenReviews         = schema.GroupResource{Group: "authentication.k8s.io", Resource: "tokenreviews"}
 
