@@ -90,12 +90,14 @@ func Import(ctx context.Context, socket string, archive io.Reader) ([]string, er
 		return nil, err
 	}
 	defer client.Close()
-	if names, err := present(ctx, conn, client, archive); err != nil || len(names) > 0 {
-		return names, err
-	}
-	names, err := transfer(ctx, conn, archive)
+	names, err := present(ctx, conn, client, archive)
 	if err != nil {
-		return nil, fmt.Errorf("import the archive: %w", err)
+		return nil, err
+	}
+	if len(names) == 0 {
+		if names, err = transfer(ctx, conn, archive); err != nil {
+			return nil, fmt.Errorf("import the archive: %w", err)
+		}
 	}
 	if len(names) == 0 {
 		return nil, errors.New("no image of the archive has a name; make it with one, as with \"docker save NAME:TAG\"")
@@ -159,17 +161,9 @@ func rename(ctx context.Context, conn *grpc.ClientConn, name string) (string, er
 	if full == name {
 		return name, nil
 	}
-	answer, err := call(ctx, conn, "/containerd.services.images.v1.Images/Get", message{}.text(1, name))
+	target, err := targetOf(ctx, conn, name)
 	if err != nil {
 		return "", fmt.Errorf("rename image %s: %w", name, err)
-	}
-	image, err := answer.get(1)
-	if err != nil {
-		return "", err
-	}
-	target, err := image.get(3)
-	if err != nil {
-		return "", err
 	}
 	_, _ = call(ctx, conn, "/containerd.services.images.v1.Images/Delete", message{}.text(1, full)) // what had the name before
 	request := message{}.bytes(1, message{}.text(1, full).bytes(3, target))
@@ -180,14 +174,32 @@ func rename(ctx context.Context, conn *grpc.ClientConn, name string) (string, er
 	return full, err
 }
 
-// pin keeps an image from being removed to make room: what came as an archive may be in no registry.
+// pin keeps an image from being removed to make room: what came as an archive may be in no registry. containerd wants to be
+// told the whole image, though only a label of it changes.
 func pin(ctx context.Context, conn *grpc.ClientConn, name string) error {
+	target, err := targetOf(ctx, conn, name)
+	if err != nil {
+		return fmt.Errorf("keep image %s: %w", name, err)
+	}
 	label := message{}.text(1, "io.cri-containerd.pinned").text(2, "pinned")
-	request := message{}.bytes(1, message{}.text(1, name).bytes(2, label)).bytes(2, message{}.text(1, "labels.io.cri-containerd.pinned"))
+	request := message{}.bytes(1, message{}.text(1, name).bytes(2, label).bytes(3, target)).bytes(2, message{}.text(1, "labels.io.cri-containerd.pinned"))
 	if _, err := call(ctx, conn, "/containerd.services.images.v1.Images/Update", request); err != nil {
 		return fmt.Errorf("keep image %s: %w", name, err)
 	}
 	return nil
+}
+
+// targetOf is what an image consists of.
+func targetOf(ctx context.Context, conn *grpc.ClientConn, name string) (message, error) {
+	answer, err := call(ctx, conn, "/containerd.services.images.v1.Images/Get", message{}.text(1, name))
+	if err != nil {
+		return nil, err
+	}
+	image, err := answer.get(1)
+	if err != nil {
+		return nil, err
+	}
+	return image.get(3)
 }
 
 // known waits until the CRI knows the images: it hears of them after containerd has them.
