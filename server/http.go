@@ -438,7 +438,7 @@ func (s *Server) readRequest(w http.ResponseWriter, req *http.Request, r *Reques
 	if r.Verb == "list" || r.Verb == "watch" {
 		return nil
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
+	body, err := readAll(http.MaxBytesReader(w, req.Body, maxBody), req.ContentLength)
 	if _, tooBig := errors.AsType[*http.MaxBytesError](err); tooBig {
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
 	}
@@ -458,6 +458,28 @@ func (s *Server) readRequest(w http.ResponseWriter, req *http.Request, r *Reques
 		return unsupportedMedia(accepted)
 	}
 	return nil
+}
+
+// readAll reads a body that says how long it is, into memory of that size: one byte more, so that the end is seen without
+// more room. What says nothing, or too much, begins small.
+func readAll(body io.Reader, said int64) ([]byte, error) {
+	if said < 0 || said > maxBody {
+		return io.ReadAll(body)
+	}
+	out := make([]byte, 0, said+1)
+	for {
+		n, err := body.Read(out[len(out):cap(out)])
+		out = out[:len(out)+n]
+		if err == io.EOF { //nolint:errorlint // a reader ends with just this
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		if len(out) == cap(out) { // it is longer than it said
+			out = append(out, 0)[:len(out)]
+		}
+	}
 }
 
 // readDelete reads DeleteOptions from the body, or from the query when there is none.

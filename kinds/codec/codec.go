@@ -79,6 +79,10 @@ func (e *Error) Unwrap() error { return e.Err }
 // Decode reads an object into a fresh one of the wanted kind. The second result lists what strict decoding
 // found: unknown and duplicate fields. The kind in the data must be the wanted one when it is given.
 func (c *Codec) Decode(data []byte, m Media, want schema.GroupVersionKind, into runtime.Object, strict bool) (runtime.Object, []error, error) {
+	if m == Proto && short(data, want, into) {
+		into.GetObjectKind().SetGroupVersionKind(want)
+		return into, nil, nil
+	}
 	var d runtime.Decoder
 	switch {
 	case m == Proto:
@@ -108,6 +112,21 @@ func (c *Codec) Decode(data []byte, m Media, want schema.GroupVersionKind, into 
 	}
 	obj.GetObjectKind().SetGroupVersionKind(want)
 	return obj, found, nil
+}
+
+// short decodes protobuf of just the wanted kind, and says whether it could. If not, the library says why.
+func short(data []byte, want schema.GroupVersionKind, into runtime.Object) bool {
+	rest, ok := bytes.CutPrefix(data, envelope)
+	po, can := into.(protoObject)
+	if !ok || !can {
+		return false
+	}
+	s, err := unseal(rest)
+	if err != nil || !s.plain || string(s.kind) != want.Kind || string(s.version) != want.GroupVersion().String() {
+		return false
+	}
+	po.Reset()
+	return po.Unmarshal(s.raw) == nil
 }
 
 // hub is what clients know the form of a group's kinds by that has no version.
@@ -140,7 +159,9 @@ func (c *Codec) DecodeOptions(data []byte, m Media, want schema.GroupVersionKind
 func (c *Codec) Append(buf *bytes.Buffer, m Media, obj runtime.Object) error {
 	switch m {
 	case Proto:
-		return c.proto.Encode(obj, buf)
+		memory := runtime.AllocatorPool.Get().(*runtime.Allocator)
+		defer runtime.AllocatorPool.Put(memory)
+		return c.proto.EncodeWithAllocator(obj, buf, memory)
 	case YAML:
 		return c.yaml.Encode(obj, buf)
 	default:
@@ -151,38 +172,51 @@ func (c *Codec) Append(buf *bytes.Buffer, m Media, obj runtime.Object) error {
 // envelope begins every stored value.
 var envelope = []byte{'k', '8', 's', 0}
 
-type protoObject interface{ Unmarshal([]byte) error }
+type protoObject interface {
+	Reset()
+	Unmarshal([]byte) error
+}
+
+// kept is a writer that keeps what is written to it, without a copy. It is for one write of memory that nobody else has.
+type kept []byte
+
+// Write keeps b.
+func (k *kept) Write(b []byte) (int, error) {
+	*k = b
+	return len(b), nil
+}
 
 // Store encodes an object for the store. The resourceVersion is not stored: it is the revision.
 func (c *Codec) Store(obj kind.Object) ([]byte, error) {
 	rv := obj.GetResourceVersion()
 	obj.SetResourceVersion("")
 	defer obj.SetResourceVersion(rv)
-	var buf bytes.Buffer
 	if _, ok := obj.(protoObject); !ok {
+		var buf bytes.Buffer
 		err := c.json.Encode(obj, &buf)
 		return buf.Bytes(), err
 	}
-	err := c.proto.Encode(obj, &buf)
-	return buf.Bytes(), err
+	var out kept
+	err := c.proto.EncodeWithAllocator(obj, &out, &runtime.SimpleAllocator{})
+	return out, err
 }
 
 // Load decodes a stored pair of a kind.
 func (c *Codec) Load(def *kind.Def, p kv.Pair) (kind.Object, error) {
 	obj := def.New()
 	if rest, ok := bytes.CutPrefix(p.Value, envelope); ok {
-		var u runtime.Unknown
-		if err := u.Unmarshal(rest); err != nil {
+		s, err := unseal(rest)
+		if err != nil {
 			return nil, fmt.Errorf("decode envelope: %w", err)
 		}
-		if u.Kind != def.Kind || u.APIVersion != def.GroupVersion().String() {
-			return nil, fmt.Errorf("stored as %s %s, want %s %s", u.APIVersion, u.Kind, def.GroupVersion(), def.Kind)
+		if string(s.kind) != def.Kind || string(s.version) != def.GroupVersion().String() {
+			return nil, fmt.Errorf("stored as %s %s, want %s %s", s.version, s.kind, def.GroupVersion(), def.Kind)
 		}
 		po, ok := obj.(protoObject)
 		if !ok {
 			return nil, errors.New("stored as protobuf, which the kind does not have")
 		}
-		if err := po.Unmarshal(u.Raw); err != nil {
+		if err := po.Unmarshal(s.raw); err != nil {
 			return nil, fmt.Errorf("decode: %w", err)
 		}
 	} else if _, _, err := c.json.Decode(p.Value, &def.GroupVersionKind, obj); err != nil {
