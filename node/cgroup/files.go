@@ -31,9 +31,9 @@ func (h Host) legacy(l Limits) (out []file) {
 		out = append(out, file{controller: "cpu", name: "cpu.cfs_period_us", value: strconv.FormatInt(l.Period, 10), may: true})
 	}
 	// A kernel without bandwidth control has no quotas; to have none is no failure then.
-	quota := valueOr(l.Quota, -1)
+	quota := orNone(l.Quota)
 	out = append(out, file{controller: "cpu", name: "cpu.cfs_quota_us", value: strconv.FormatInt(quota, 10), may: quota < 0})
-	out = append(out, file{controller: "memory", name: "memory.limit_in_bytes", value: strconv.FormatInt(valueOr(l.Memory, -1), 10)})
+	out = append(out, file{controller: "memory", name: "memory.limit_in_bytes", value: strconv.FormatInt(orNone(l.Memory), 10)})
 	return append(out, file{controller: "pids", name: "pids.max", value: orMax(l.Pids)})
 }
 
@@ -43,7 +43,7 @@ func (h Host) unified(l Limits) (out []file) {
 		out = append(out, file{controller: "cpu", name: "cpu.weight", value: strconv.FormatUint(weight(*l.Shares), 10)})
 	}
 	quota := "max"
-	if q := valueOr(l.Quota, -1); q > 0 {
+	if q := orNone(l.Quota); q > 0 {
 		quota = strconv.FormatInt(q, 10)
 	}
 	period := l.Period
@@ -85,7 +85,7 @@ func (h Host) properties(l Limits) (out []string) {
 		}
 	}
 	quota := "CPUQuota="
-	if q := valueOr(l.Quota, -1); q > 0 && l.Period > 0 {
+	if q := orNone(l.Quota); q > 0 && l.Period > 0 {
 		// In percent of a CPU, rounded up to whole ones as systemd wants them.
 		quota = fmt.Sprintf("CPUQuota=%d%%", (q*100+l.Period-1)/l.Period)
 	}
@@ -122,10 +122,10 @@ func orInfinity(p *int64) string {
 	return strconv.FormatInt(*p, 10)
 }
 
-// valueOr is what p points to; 0 stands for no limit.
-func valueOr(p *int64, none int64) int64 {
+// orNone is what p points to, and -1 for no limit, which 0 stands for too.
+func orNone(p *int64) int64 {
 	if p == nil || *p == 0 {
-		return none
+		return -1
 	}
 	return *p
 }

@@ -53,7 +53,7 @@ func (t *Tree) makeLegacy(n name) error {
 		if dir == "" || c.name == "cpuset" {
 			continue
 		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // G301: as all groups of the kernel
 			return fmt.Errorf("make a group: %w", err)
 		}
 	}
@@ -73,7 +73,7 @@ func (t *Tree) makeUnified(n name) error {
 				return fmt.Errorf("let groups below %s use the %q controller (no process may be in %s itself): %w", above, c.name, above, err)
 			}
 		}
-		if err := os.Mkdir(filepath.Join(t.Host.Unified, n[:i+1].path(t.Driver)), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Mkdir(filepath.Join(t.Host.Unified, n[:i+1].path(t.Driver)), 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // G301: as all groups of the kernel
 			return fmt.Errorf("make a group: %w", err)
 		}
 	}

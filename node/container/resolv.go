@@ -33,7 +33,7 @@ func readResolvConf(path string) (resolv, error) {
 	}
 	r, err := parseResolv(string(text))
 	if err != nil {
-		return resolv{}, fmt.Errorf("Encountered error while parsing resolv conf file. Error: %w", err) //nolint:staticcheck // upstream's words
+		return resolv{}, fmt.Errorf("Encountered error while parsing resolv conf file. Error: %w", err)
 	}
 	return r, nil
 }

@@ -131,7 +131,7 @@ func (m *Maker) seccomp(s *corev1.SeccompProfile) (*cri.SecurityProfile, error) 
 		return &cri.SecurityProfile{ProfileType: cri.ProfileRuntimeDefault}, nil
 	case s != nil && s.Type == corev1.SeccompProfileTypeLocalhost:
 		if s.LocalhostProfile == nil || *s.LocalhostProfile == "" {
-			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.") //nolint:revive,staticcheck // upstream's words
+			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.")
 		}
 		if !filepath.IsLocal(*s.LocalhostProfile) {
 			return nil, fmt.Errorf("the seccomp profile %q is not below the folder of profiles", *s.LocalhostProfile)

@@ -61,8 +61,9 @@ func (v Verify) needed(image string, allowed []string, pulled bool) bool {
 			}
 		}
 		return true
+	default: // NeverVerifyPreloadedImages
+		return pulled
 	}
-	return pulled
 }
 
 // mayUse says that a Pod may use an image that is here without pulling it again.

@@ -51,7 +51,7 @@ func Runtime(t *testing.T) Room {
 		t.Fatal(err)
 	}
 	// A Pod with a user namespace passes through it as somebody else.
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // G302
+	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
