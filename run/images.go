@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"proa.dev/node/runtime"
 )
@@ -35,11 +36,31 @@ func LoadImages(ctx context.Context, dataDir, file string) (names []string, kept
 		kept, err = keep(dataDir, f)
 		return nil, kept, err
 	}
+	if err := answers(ctx, dataDir); err != nil {
+		return nil, "", err
+	}
 	names, err = runtime.Import(ctx, runtime.Socket(runtimeDir(dataDir)), f)
 	if err != nil {
 		return nil, "", fmt.Errorf("load %s: %w", file, err)
 	}
 	return names, "", nil
+}
+
+// answers waits for the runtime of a node that is about to start.
+func answers(ctx context.Context, dataDir string) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	for {
+		_, err := runtime.List(ctx, runtime.Socket(runtimeDir(dataDir)))
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the cluster in %s has no node that runs containers: %w", dataDir, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // keep copies an archive into the folder of those that are loaded at the start.
