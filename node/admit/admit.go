@@ -1,6 +1,6 @@
 // Package admit decides whether a node takes a Pod that was bound to it. The scheduler has decided that once, but it may have
 // been wrong, or somebody else did the binding: two Pods may want the same port, the node may have got smaller, or lack what
-// the Pod needs. A Pod that the system needs pushes others out instead. Everything here is pure.
+// the Pod needs. A Pod that the system needs pushes others out instead. All of it is pure, but for a look at the machine.
 package admit
 
 import (
