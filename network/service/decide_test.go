@@ -1,0 +1,220 @@
+package service
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write what decide comes to into the stories")
+
+// TestDecide runs the stories in testdata/decide: each line is a command, and what is indented below it must come out.
+//
+//	service {SPEC}       the Service, whose status is kept
+//	status {STATUS}      its status
+//	slice NAME [PORTNAME:]PORT/PROTOCOL ENDPOINT...    a slice; an endpoint is its address with words behind commas:
+//	                     the name of its node, unready, terminating, gone (terminating and not serving), zone=Z, for=NODE
+//	forget NAME          a slice goes
+//	node [zone=Z] [address=A] [externalIPs]    what is known of the node, which is called here
+//	decide               shows what the Service needs
+func TestDecide(t *testing.T) {
+	files, err := filepath.Glob("testdata/decide/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no stories", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &story{node: nodeFacts{name: "here"}, slices: map[string]*discoveryv1.EndpointSlice{}}
+			s.service.Namespace, s.service.Name = "default", "web"
+			var got strings.Builder
+			for line := range strings.Lines(string(text)) {
+				if strings.HasPrefix(line, "  ") {
+					continue
+				}
+				got.WriteString(line)
+				if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+					continue
+				}
+				for out := range strings.Lines(s.do(t, line)) {
+					got.WriteString("  " + out)
+				}
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got.String() != string(text) {
+				t.Errorf("got\n%s", got.String())
+			}
+		})
+	}
+}
+
+type story struct {
+	service corev1.Service
+	slices  map[string]*discoveryv1.EndpointSlice
+	node    nodeFacts
+}
+
+func (s *story) do(t *testing.T, line string) string {
+	t.Helper()
+	word, rest, _ := strings.Cut(line, " ")
+	var err error
+	switch word {
+	case "service":
+		s.service.Spec = corev1.ServiceSpec{}
+		err = yaml.UnmarshalStrict([]byte(rest), &s.service.Spec)
+	case "status":
+		s.service.Status = corev1.ServiceStatus{}
+		err = yaml.UnmarshalStrict([]byte(rest), &s.service.Status)
+	case "slice":
+		words := strings.Fields(rest)
+		s.slices[words[0]] = parseSlice(t, words[1], words[2:])
+	case "forget":
+		delete(s.slices, rest)
+	case "node":
+		s.node = nodeFacts{name: "here"}
+		for _, w := range strings.Fields(rest) {
+			switch k, v, _ := strings.Cut(w, "="); k {
+			case "zone":
+				s.node.zone = v
+			case "address":
+				s.node.addresses = append(s.node.addresses, netip.MustParseAddr(v))
+			case "externalIPs":
+				s.node.externalIPs = true
+			}
+		}
+	case "decide":
+		var list []*discoveryv1.EndpointSlice
+		for _, x := range s.slices {
+			list = append(list, x)
+		}
+		return show(decide(&s.service, list, s.node))
+	default:
+		t.Fatalf("what is %q?", line)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return ""
+}
+
+func parseSlice(t *testing.T, portText string, endpoints []string) *discoveryv1.EndpointSlice {
+	t.Helper()
+	name, number, ok := strings.Cut(portText, ":")
+	if !ok {
+		name, number = "", portText
+	}
+	number, protocol, _ := strings.Cut(number, "/")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	out.Ports = []discoveryv1.EndpointPort{{Name: &name, Port: new(int32(n)), Protocol: new(corev1.Protocol(protocol))}}
+	for _, text := range endpoints {
+		words := strings.Split(text, ",")
+		e := discoveryv1.Endpoint{Addresses: words[:1]}
+		if strings.Contains(words[0], ":") {
+			out.AddressType = discoveryv1.AddressTypeIPv6
+		}
+		for _, w := range words[1:] {
+			k, v, hint := strings.Cut(w, "=")
+			if hint && e.Hints == nil {
+				e.Hints = &discoveryv1.EndpointHints{}
+			}
+			switch k {
+			case "unready":
+				e.Conditions.Ready = new(false)
+			case "terminating":
+				e.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
+			case "gone":
+				e.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)}
+			case "zone":
+				e.Hints.ForZones = append(e.Hints.ForZones, discoveryv1.ForZone{Name: v})
+			case "for":
+				e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: v})
+			default:
+				e.NodeName = &w
+			}
+		}
+		out.Endpoints = append(out.Endpoints, e)
+	}
+	out.ObjectMeta = metav1.ObjectMeta{Namespace: "default"}
+	return out
+}
+
+// show prints what is wanted, in the order in which a packet meets it.
+func show(w wanted) string {
+	var out strings.Builder
+	for _, p := range w.ports {
+		fmt.Fprintf(&out, "%s %s", p.name, map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}[p.protocol])
+		if p.affinity > 0 {
+			fmt.Fprintf(&out, " stays %v", p.affinity)
+		}
+		fmt.Fprintln(&out)
+		for _, v := range p.vips {
+			fmt.Fprintf(&out, "  %s -> %s\n", netip.AddrPortFrom(v.addr, v.port), v.to)
+		}
+		if p.nodePort != 0 {
+			fmt.Fprintf(&out, "  node port %d -> %s\n", p.nodePort, p.nodeTo)
+		}
+		if len(p.sources) > 0 {
+			fmt.Fprintf(&out, "  firewall: from %v -> external\n", p.sources)
+		}
+		if p.external != policyNone {
+			fmt.Fprintf(&out, "  external: %s\n", p.external)
+		}
+		if len(p.cluster) > 0 {
+			fmt.Fprintf(&out, "  cluster: %v\n", p.cluster)
+		}
+		if len(p.local) > 0 {
+			fmt.Fprintf(&out, "  local: %v\n", p.local)
+		}
+		if len(p.hairpin) > 0 {
+			fmt.Fprintf(&out, "  may meet themselves: %v\n", p.hairpin)
+		}
+	}
+	if w.health != nil {
+		fmt.Fprintf(&out, "health check on %d: %d\n", w.health.port, w.health.local)
+	}
+	if out.Len() == 0 {
+		return "nothing\n"
+	}
+	return out.String()
+}
+
+func FuzzDecide(f *testing.F) {
+	f.Add([]byte(`{clusterIP: 10.96.0.1, ports: [{port: 80}]}`), []byte(`{addressType: IPv4, ports: [{name: "", port: 80}], endpoints: [{addresses: [10.0.0.1]}]}`))
+	f.Add([]byte(`{clusterIP: "::", type: LoadBalancer, loadBalancerSourceRanges: [" 10.0.0.0/8 "], ports: [{port: 1, nodePort: 2}]}`), []byte(`{}`))
+	f.Fuzz(func(t *testing.T, spec, sliceText []byte) {
+		svc, s := &corev1.Service{}, &discoveryv1.EndpointSlice{}
+		if yaml.Unmarshal(spec, &svc.Spec) != nil || yaml.Unmarshal(sliceText, s) != nil {
+			return
+		}
+		for _, p := range decide(svc, []*discoveryv1.EndpointSlice{s}, nodeFacts{name: "here", externalIPs: true}).ports {
+			for _, v := range p.vips {
+				if !v.addr.IsValid() || v.addr.Is6() != p.six {
+					t.Errorf("%v in a port of the other family", v)
+				}
+				if v.to == toCluster && len(p.cluster) == 0 || v.to == toLocal && len(p.local) == 0 {
+					t.Errorf("%v leads nowhere", v)
+				}
+			}
+		}
+	})
+}
