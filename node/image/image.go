@@ -73,11 +73,6 @@ func (m *Images) Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container)
 	return m.ensure(ctx, want{pod: p, container: c.Name, image: c.Image, policy: c.ImagePullPolicy})
 }
 
-// EnsureVolume makes an image present that a volume of a Pod is made from.
-func (m *Images) EnsureVolume(ctx context.Context, p *corev1.Pod, v *corev1.ImageVolumeSource) (*cri.Image, error) {
-	return m.ensure(ctx, want{pod: p, image: v.Reference, policy: v.PullPolicy})
-}
-
 // want is an image that a Pod wants.
 type want struct {
 	pod       *corev1.Pod
