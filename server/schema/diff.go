@@ -36,17 +36,20 @@ func (d *differ) node(member bool, open *[]kid, from int) *set {
 		return nil
 	}
 	if cap(d.kids)-len(d.kids) < n {
-		d.kids = make([]kid, 0, max(n, 64))
+		d.kids = make([]kid, 0, max(n, more(cap(d.kids))))
 	}
 	at := len(d.kids)
 	d.kids = append(d.kids, (*open)[from:]...)
 	*open = (*open)[:from]
 	if len(d.sets) == cap(d.sets) {
-		d.sets = make([]set, 0, 32)
+		d.sets = make([]set, 0, more(cap(d.sets)))
 	}
 	d.sets = append(d.sets, set{member: member, kids: d.kids[at : at+n : at+n]})
 	return &d.sets[len(d.sets)-1]
 }
+
+// more is how much space to get when what there was is used up: little for small objects, which are most.
+func more(had int) int { return min(max(8, 2*had), 256) }
 
 // skip is a tree of fields to leave out; a node without children leaves out all below it.
 type skip map[string]skip
