@@ -146,7 +146,7 @@ func (t *Tree) Reserve(group string, list corev1.ResourceList, what Reservation)
 	} else if l.Memory != nil && t.Host.Version == 2 {
 		l.Unified = map[string]string{"memory.min": strconv.FormatInt(*l.Memory, 10)}
 	}
-	return t.set(n, l)
+	return t.limit(n, l)
 }
 
 // Reservation says what of a list is enforced.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -80,9 +81,20 @@ func (t *Tree) makeUnified(n name) error {
 	return nil
 }
 
+// limit sets limits of a group that is somebody else's, and leaves alone what is not limited.
+func (t *Tree) limit(n name, l Limits) error {
+	if t.Driver == Systemd && t.Units != nil {
+		given := slices.DeleteFunc(t.Host.properties(l), func(p string) bool { return strings.HasSuffix(p, "=") || strings.HasSuffix(p, "=infinity") })
+		return t.Units.Slice(n.unit(), given)
+	}
+	return t.writeFiles(n, slices.DeleteFunc(t.Host.files(l), func(f file) bool { return f.value == "-1" || strings.HasPrefix(f.value, "max") }))
+}
+
 // write writes limits to files. A limit that cannot be set is an error: nothing may run with fewer limits than it was given.
-func (t *Tree) write(n name, l Limits) error {
-	for _, f := range t.Host.files(l) {
+func (t *Tree) write(n name, l Limits) error { return t.writeFiles(n, t.Host.files(l)) }
+
+func (t *Tree) writeFiles(n name, files []file) error {
+	for _, f := range files {
 		dir := t.Host.dir(f.controller, n.path(t.Driver))
 		if dir == "" {
 			continue
