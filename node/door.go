@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"syscall"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"proa.dev/node/cri"
 	"proa.dev/node/fact"
 	"proa.dev/node/logs"
@@ -54,7 +52,7 @@ func (a *Agent) openDoor() (err error) {
 		return err
 	}
 	a.server = serve.New(serve.Config{
-		Node: a.Name, Pods: a.pods, Runtime: a.cri, Notify: a.notify, Client: a.Client, ClientCAs: a.ClientCAs, Others: a.numbers(), Log: a.Log,
+		Node: a.Name, Pods: a.pods, Runtime: a.cri, Notify: a.notify, Client: a.Client, ClientCAs: a.ClientCAs, Others: a.stats.Handlers(nil, nil), Log: a.Log,
 	})
 	return nil
 }
@@ -63,8 +61,6 @@ func (a *Agent) openDoor() (err error) {
 func (a *Agent) Inside(name string, groups []string) http.Handler {
 	return a.server.Inside(serve.Identity{Username: name, Groups: groups})
 }
-
-func (a *Agent) numbers() map[string]http.Handler { return nil }
 
 // writing is what the rotation of logs needs to know.
 type writing struct{ *Agent }
@@ -88,21 +84,4 @@ func (w writing) Logs(context.Context) (out []logs.Log, err error) {
 func (w writing) Reopen(ctx context.Context, id string) error {
 	_, err := w.cri.ReopenContainerLog(ctx, &cri.ReopenContainerLogRequest{ContainerId: id})
 	return err
-}
-
-// pressure are the conditions under which the node runs short of something.
-func (a *Agent) pressure() (out []corev1.NodeConditionType) {
-	n := a.node.Current()
-	if n == nil {
-		return nil
-	}
-	for _, c := range n.Status.Conditions {
-		switch c.Type {
-		case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
-			if c.Status == corev1.ConditionTrue {
-				out = append(out, c.Type)
-			}
-		}
-	}
-	return out
 }

@@ -24,6 +24,7 @@ import (
 	"proa.dev/node/cgroup"
 	"proa.dev/node/container"
 	"proa.dev/node/cri"
+	"proa.dev/node/evict"
 	"proa.dev/node/hook"
 	"proa.dev/node/image"
 	"proa.dev/node/logs"
@@ -34,6 +35,7 @@ import (
 	"proa.dev/node/self"
 	"proa.dev/node/serve"
 	"proa.dev/node/source"
+	"proa.dev/node/stats"
 	"proa.dev/node/volume"
 )
 
@@ -55,6 +57,7 @@ type Config struct {
 	PodPids int64
 	// ImageHigh and ImageLow are how full the disk may be, in percent, before unused images go, and after.
 	ImageHigh, ImageLow int
+	Eviction            evict.Settings
 	// Images has archives of images that are loaded at the start.
 	Images string
 	// StaticPods is a folder of manifests, StaticURL an address of one; empty for none.
@@ -70,23 +73,26 @@ type Config struct {
 // Agent is a running node.
 type Agent struct {
 	Config
-	own       *runtime.Runtime // nil where somebody else runs it
-	cri       *cri.Client
-	name      string // of the runtime
-	groups    *cgroup.Tree
-	refs      *refs.Refs
-	node      *self.Node
-	prober    *probe.Prober
-	pods      *pod.Manager
-	volumes   *volume.Volumes
-	source    *source.Source
-	collector *image.Collector
-	server    *serve.Server
-	listener  net.Listener
-	cert      *self.Certificate
-	notify    *logs.Notify
-	sysctls   admit.Sysctls
-	events    *client.Recorder
+	own        *runtime.Runtime // nil where somebody else runs it
+	cri        *cri.Client
+	name       string // of the runtime
+	groups     *cgroup.Tree
+	refs       *refs.Refs
+	node       *self.Node
+	prober     *probe.Prober
+	pods       *pod.Manager
+	volumes    *volume.Volumes
+	source     *source.Source
+	collector  *image.Collector
+	stats      *stats.Stats
+	evictor    *evict.Manager
+	thresholds []evict.Threshold
+	server     *serve.Server
+	listener   net.Listener
+	cert       *self.Certificate
+	notify     *logs.Notify
+	sysctls    admit.Sysctls
+	events     *client.Recorder
 }
 
 // Start brings up the runtime and puts the agent together. Nothing happens to Pods before Run.
@@ -110,13 +116,20 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	policy := cgroup.Policy{PodPids: c.PodPids}
 	a.groups = cgroup.New(cgroup.Config{Host: host, Driver: c.Driver, Root: cgroup.RootFor(c.Dir), Policy: policy, Units: cgroup.FindUnits(), Log: c.Log})
 	a.refs = refs.New(c.Client, c.Log)
+	if a.thresholds, err = evict.Parse(c.Eviction); err != nil {
+		return nil, fmt.Errorf("eviction: %w", err)
+	}
 	if a.sysctls, err = admit.NewSysctls(kernel(), c.UnsafeSysctls); err != nil {
 		return nil, err
 	}
 	if err := a.listen(); err != nil {
 		return nil, err
 	}
-	if a.node, err = self.New(c.Client, a.Config.Config, self.Parts{Runtime: self.OfCRI(a.cri), Told: a.events}, c.Log); err != nil {
+	if a.node, err = self.New(c.Client, a.Config.Config, self.Parts{
+		Runtime: self.OfCRI(a.cri), Told: a.events, Pressed: func(t corev1.NodeConditionType) bool { return a.evictor.Pressed(t) },
+		Evicting: func(capacity corev1.ResourceList) corev1.ResourceList { return evict.Reserved(a.thresholds, capacity) },
+		Volumes:  func() ([]corev1.UniqueVolumeName, bool) { return a.volumes.InUse(), true },
+	}, c.Log); err != nil {
 		return nil, err
 	}
 	services, err := c.Client.View(ctx, gr.Services)
@@ -163,6 +176,8 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	if a.collector, err = image.NewCollector(image.OfCRI(a.cri), images, keepImages(c), a.noteNode, c.Log); err != nil {
 		return nil, err
 	}
+	a.stats = stats.New(stats.Config{Node: c.Name, Pods: a.pods, Groups: a.groups, Counters: host, Runtime: stats.OfCRI(a.cri), Dir: c.Dir})
+	a.openEviction(told)
 	if err := a.openDoor(); err != nil {
 		return nil, err
 	}
@@ -211,6 +226,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.notify.Run(ctx) })
 	wg.Go(func() { (&logs.Rotator{Writing: writing{a}, Log: a.Log}).Run(ctx) })
 	wg.Go(func() { a.collector.Run(ctx) })
+	wg.Go(func() { a.evictor.Run(ctx) })
 	wg.Go(func() { a.keep(ctx, "certificate", a.cert.Run) })
 	wg.Go(func() {
 		a.keep(ctx, "door", func(ctx context.Context) error { return a.server.Listen(ctx, a.listener, a.cert.Serve) })

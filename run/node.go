@@ -17,11 +17,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
 	netpod "proa.dev/network/pod"
+	"proa.dev/network/service"
 	"proa.dev/node"
 	"proa.dev/node/cgroup"
 	"proa.dev/node/container"
@@ -54,7 +57,45 @@ func (s *Server) runNode(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	wg.Go(func() { s.persist(ctx, "pod-network", func() error { return s.podNetwork(ctx, config) }) })
+	wg.Go(func() { s.persist(ctx, "service-proxy", func() error { return s.serviceProxy(ctx, config.Name) }) })
 	return agent.Run(ctx)
+}
+
+// serviceProxy makes Services reachable on the node.
+func (s *Server) serviceProxy(ctx context.Context, name string) error {
+	c := s.front.Client(&user.DefaultInfo{Name: user.KubeProxy, Groups: []string{user.AllAuthenticated}})
+	config := service.Config{NodeName: name, ServiceCIDRs: s.ServiceCIDRs, Table: servicesOf(s.DataDir), Log: s.log}
+	for _, r := range s.podRanges() {
+		config.ClusterCIDRs = append(config.ClusterCIDRs, r.CIDR)
+	}
+	var err error
+	for on, to := range map[schema.GroupResource]*client.View{gr.Services: &config.Services, gr.EndpointSlices: &config.Slices, gr.Nodes: &config.Nodes} {
+		if *to, err = c.View(ctx, on); err != nil {
+			return err
+		}
+	}
+	events := client.NewRecorder(c, "kube-proxy", s.log).On(name)
+	config.Complain = func(about kind.Object, reason, message string) {
+		events.Event(about, corev1.EventTypeWarning, reason, "%s", message)
+	}
+	p, err := service.New(config)
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() { events.Run(ctx) })
+	return p.Run(ctx)
+}
+
+// servicesOf names the rules of Services, apart for each cluster.
+func servicesOf(dataDir string) string {
+	if c := networkOf(dataDir, "", nil); c.Table != "" {
+		return c.Table + "-services"
+	}
+	return ""
 }
 
 // nodeConfig is what the agent is told.
@@ -79,7 +120,7 @@ func (s *Server) nodeConfig() (node.Config, error) {
 			Name: n.Name, Addresses: ips, Labels: n.Labels, Taints: n.Taints, MaxPods: n.MaxPods, Port: int32(n.Port), Version: Version().GitVersion, Data: dir,
 			SystemReserved: n.SystemReserved, KubeReserved: n.KubeReserved,
 		},
-		ImageHigh: n.ImageHigh, ImageLow: n.ImageLow,
+		Eviction: n.eviction(), ImageHigh: n.ImageHigh, ImageLow: n.ImageLow,
 		Client: s.nodeClient(), Dir: dir, Runtime: n.Runtime, Images: imageDir(s.DataDir),
 		Own:    ownRuntime(s.DataDir, bin, n),
 		Driver: cgroup.Driver(orElse(n.CgroupDriver, string(cgroup.Cgroupfs))), PodPids: int64(n.PodPids),
@@ -205,7 +246,7 @@ func PurgeNode(ctx context.Context, dataDir string, log *slog.Logger) error {
 		return err
 	}
 	errs := []error{runtime.Purge(ctx, ownRuntime(dataDir, bin, NodeConfig{}), log)}
-	errs = append(errs, node.Purge(ctx, dir, log), netpod.Purge(networkOf(dataDir, "", log)))
+	errs = append(errs, node.Purge(ctx, dir, log), netpod.Purge(networkOf(dataDir, "", log)), service.Purge(servicesOf(dataDir)))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"proa.dev/node/evict"
 )
 
 // NodeConfig is everything that can be said about the node agent of a process. The names are those that kubelets have.
@@ -253,6 +255,18 @@ func parseTimes(vs []string) (map[string]time.Duration, error) {
 		out[signal] = d
 	}
 	return out, nil
+}
+
+// eviction are the thresholds of the node.
+func (n *NodeConfig) eviction() evict.Settings {
+	s := evict.Settings{Hard: n.EvictionHard, Soft: n.EvictionSoft, SoftGrace: map[string]string{}}
+	if s.Hard == nil {
+		s.Hard = evict.Default()
+	}
+	for signal, d := range n.EvictionGrace {
+		s.SoftGrace[signal] = d.String()
+	}
+	return s
 }
 
 // binDir is where the programs of the own runtime are.
