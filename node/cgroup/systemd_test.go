@@ -41,9 +41,15 @@ func TestSystemd(t *testing.T) {
 	if left, err := tr.Left(); err != nil || fmt.Sprint(left) != "[1234-abcd]" {
 		t.Errorf("left are %v, %v", left, err)
 	}
-	// There is no kernel to remove the files with the folder.
-	if err := os.RemoveAll(filepath.Join(tr.Host.Unified, parent)); err != nil {
+	// There is no kernel that removes the files with the folder.
+	files, err := filepath.Glob(filepath.Join(tr.Host.Unified, parent, "*"))
+	if err != nil {
 		t.Fatal(err)
+	}
+	for _, file := range files {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := tr.Remove(p.UID); err != nil {
 		t.Error(err)

@@ -189,7 +189,7 @@ func (t *Tree) Remove(uid types.UID) error {
 		return err
 	}
 	for _, class := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort} {
-		if err := t.drop(t.tier(class).with(part)); err != nil {
+		if err := t.drop(t.tier(class).with(part), t.Driver); err != nil {
 			return err
 		}
 	}
@@ -202,8 +202,10 @@ func (t *Tree) Remove(uid types.UID) error {
 	return t.share()
 }
 
-// Purge removes every group of the tree with all that runs in them.
-func (t *Tree) Purge() error { return t.drop(t.all[:1]) }
+// Purge removes every group of the tree with all that runs in them, whichever driver made them.
+func (t *Tree) Purge() error {
+	return errors.Join(t.drop(t.all[:1], Cgroupfs), t.drop(t.all[:1], Systemd))
+}
 
 // tier is the group above Pods of a class.
 func (t *Tree) tier(class corev1.PodQOSClass) name {

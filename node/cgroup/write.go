@@ -118,18 +118,18 @@ func writeFile(path, value string) error {
 }
 
 // drop kills what is in a group and removes it under every mount.
-func (t *Tree) drop(n name) error {
-	if t.Driver == Systemd && t.Units != nil {
+func (t *Tree) drop(n name, d Driver) error {
+	path := n.path(d)
+	if path == "/" {
+		return errors.New("refuse to remove the group of the whole machine")
+	}
+	if _, err := os.Stat(t.Host.dir("cpu", path)); d == Systemd && t.Units != nil && err == nil {
 		if err := t.Units.Stop(n.unit()); err != nil {
 			t.Log.Debug("a slice did not stop", "slice", n.unit(), "err", err)
 		}
 	}
 	var errs []error
-	for _, dir := range t.Host.dirs(n.path(t.Driver)) {
-		// The mount itself is not ours, whatever happened to the name.
-		if strings.Count(n.path(t.Driver), "/") == 0 || n.path(t.Driver) == "/" {
-			return errors.New("refuse to remove the group of the whole machine")
-		}
+	for _, dir := range t.Host.dirs(path) {
 		errs = append(errs, empty(dir))
 	}
 	return errors.Join(errs...)
