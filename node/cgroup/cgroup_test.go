@@ -322,3 +322,52 @@ func TestKernel(t *testing.T) {
 		t.Errorf("a second time: %v", err)
 	}
 }
+
+// TestKillUnified lets version 2 kill a whole group at once, which hosts of version 1 can do too where they mount it beside.
+func TestKillUnified(t *testing.T) {
+	h, err := Find()
+	if err != nil || h.Unified == "" || os.Getuid() != 0 {
+		t.Skip("this needs root and a mount of version 2")
+	}
+	dir := filepath.Join(h.Unified, RootFor(t.TempDir()))
+	inner := filepath.Join(dir, "a", "b")
+	if err := os.MkdirAll(inner, 0o755); err != nil {
+		t.Skipf("this machine does not let us make groups: %v", err)
+	}
+	sleep := exec.Command("sleep", "1000")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- sleep.Wait() }()
+	if err := writeFile(filepath.Join(inner, "cgroup.procs"), fmt.Sprint(sleep.Process.Pid)); err != nil {
+		t.Error(err)
+	}
+	if err := empty(dir); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("the process ended by itself")
+	}
+}
+
+func BenchmarkEnsure(b *testing.B) {
+	h, err := Find()
+	if err != nil || os.Getuid() != 0 {
+		b.Skip("groups can only be made as root")
+	}
+	tr := New(Config{Host: h, Root: RootFor(b.TempDir()), Log: slog.New(slog.DiscardHandler)})
+	if err := tr.Start(nil); err != nil {
+		b.Skip(err)
+	}
+	defer func() { _ = tr.Purge() }()
+	p := readPod(b, "containers: [{name: a, resources: {limits: {cpu: 200m, memory: 64Mi}}}]")
+	for b.Loop() {
+		if _, err := tr.Ensure(p); err != nil {
+			b.Fatal(err)
+		}
+		if err := tr.Remove(p.UID); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
