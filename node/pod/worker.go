@@ -175,7 +175,7 @@ func (w *worker) step(ctx context.Context, p *corev1.Pod, gone bool, verdict *Ve
 	if plan.Done && len(w.busy) == 0 {
 		return w.end(ctx, p, f, false, nil)
 	}
-	w.carry(ctx, p, f, plan, now)
+	w.carry(ctx, p, f, &plan, now)
 	if err := w.show(ctx, p, f, nil, false); err != nil {
 		plan.look(w.m.Retry)
 	}
@@ -228,8 +228,8 @@ func (w *worker) known(p *corev1.Pod, now time.Time) Known {
 	return k
 }
 
-// carry starts what a plan says.
-func (w *worker) carry(ctx context.Context, p *corev1.Pod, f *fact.Pod, plan Plan, now time.Time) {
+// carry starts what a plan says. What has to wait is looked at again in time.
+func (w *worker) carry(ctx context.Context, p *corev1.Pod, f *fact.Pod, plan *Plan, now time.Time) {
 	waits := w.retryAt.Sub(now)
 	if plan.Volumes || plan.Sandbox != nil {
 		if waits > 0 {
