@@ -189,7 +189,7 @@ func (w *worker) failure() *pod.Failure {
 		what = "Init container"
 	}
 	return &pod.Failure{
-		Probe: string(w.sort), Grace: w.spec.TerminationGracePeriodSeconds,
+		Probe: strings.ToLower(string(w.sort)), Grace: w.spec.TerminationGracePeriodSeconds,
 		Message: fmt.Sprintf("%s %s failed %s probe", what, w.run.spec.Name, strings.ToLower(string(w.sort))),
 	}
 }
