@@ -33,6 +33,8 @@ const (
 	quota = 8 << 30
 	// maxRequest is etcd's own default for the size of one transaction.
 	maxRequest = 3 << 19
+	// catchUpEntries is how many writes the log keeps in memory for members that lag behind. There are none.
+	catchUpEntries = 10
 	// maxTxnOps is etcd's own default for the operations of one transaction.
 	maxTxnOps = 128
 
@@ -130,7 +132,7 @@ func serverConfig(dir string, log *zap.Logger) config.ServerConfig {
 		PreVote:       true,
 
 		SnapshotCount:               etcdserver.DefaultSnapshotCount,
-		SnapshotCatchUpEntries:      etcdserver.DefaultSnapshotCatchUpEntries,
+		SnapshotCatchUpEntries:      catchUpEntries,
 		MaxSnapFiles:                5,
 		MaxWALFiles:                 5,
 		QuotaBackendBytes:           quota,

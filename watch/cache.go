@@ -50,6 +50,7 @@ type Entry struct {
 	Key    string
 	Object kind.Object
 	Rev    int64
+	size   int // in the store
 }
 
 // Cache is the state of one resource.
@@ -173,7 +174,7 @@ func (c *Cache) entry(p kv.Pair) *Entry {
 		c.Log.Error("cannot decode a stored object; it is skipped", "key", p.Key, "rev", p.Rev, "err", err)
 		return nil
 	}
-	return &Entry{Key: p.Key, Object: obj, Rev: p.Rev}
+	return &Entry{Key: p.Key, Object: obj, Rev: p.Rev, size: len(p.Value)}
 }
 
 // apply takes one batch of changes into the cache and hands it to the watchers.
@@ -204,8 +205,12 @@ func (c *Cache) apply(b kv.Batch) {
 // is no event.
 func (c *Cache) keep(ev *Event) bool {
 	old, had := c.tree.Get(ev.Now)
+	ev.size = ev.Now.size
 	if had {
 		ev.Prev = old
+	}
+	if had && ev.Type == Deleted {
+		ev.size = 2 * old.size // the last state is a copy
 	}
 	switch {
 	case ev.Type == Deleted && !had:

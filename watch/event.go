@@ -34,6 +34,7 @@ type Event struct {
 	Prev *Entry
 
 	at            time.Time
+	size          int    // of its objects in the store
 	now, previous string // index values
 
 	// frames is read by all watchers at once and replaced, never changed, under mu.
@@ -114,6 +115,7 @@ func (e *Event) forget() {
 // history keeps the recent events, oldest first, for watchers that start in the past.
 type history struct {
 	events []*Event
+	bytes  int // what the objects of the events take in the store
 	// floor is the revision after which nothing is missing.
 	floor int64
 }
@@ -123,6 +125,8 @@ const (
 	historyAge = 5 * time.Minute
 	historyMax = 16384
 	historyMin = 256
+	// An object in memory takes about four times as much as in the store. Who wants more of the past asks the store.
+	historyBytes = 4 << 20
 	// framesKept is the number of events that still carry their encodings for watchers that lag a little.
 	framesKept = 64
 )
@@ -130,16 +134,19 @@ const (
 func (h *history) add(ev *Event) {
 	ev.at = time.Now()
 	h.events = append(h.events, ev)
+	h.bytes += ev.size
 	if n := len(h.events) - framesKept; n > 0 {
 		h.events[n-1].forget()
 	}
 	drop := 0
-	for drop < len(h.events)-historyMin && (len(h.events)-drop > historyMax || ev.at.Sub(h.events[drop].at) > historyAge) {
+	for drop < len(h.events)-historyMin && (len(h.events)-drop > historyMax || h.bytes > historyBytes || ev.at.Sub(h.events[drop].at) > historyAge) {
+		h.bytes -= h.events[drop].size
 		drop++
 	}
 	// Events of one revision stay together, so that the floor is never in their midst.
 	for drop > 0 && drop < len(h.events) && h.events[drop].Rev == h.events[drop-1].Rev {
 		drop--
+		h.bytes += h.events[drop].size
 	}
 	if drop == 0 {
 		return

@@ -42,3 +42,20 @@ func TestFullHistory(t *testing.T) {
 		t.Errorf("%d places for %d events", cap(h.events), len(h.events))
 	}
 }
+
+// TestLargeObjects: of large objects the history keeps fewer events.
+func TestLargeObjects(t *testing.T) {
+	var h history
+	for rev := range int64(5000) {
+		h.add(&Event{Rev: rev + 1, size: 2048})
+	}
+	if len(h.events) != historyBytes/2048 || h.bytes != historyBytes || h.floor != 5000-int64(len(h.events)) {
+		t.Errorf("%d events with %d bytes are kept, the floor is %d", len(h.events), h.bytes, h.floor)
+	}
+	for rev := range int64(historyMin) {
+		h.add(&Event{Rev: 5001 + rev, size: 1 << 20})
+	}
+	if len(h.events) != historyMin {
+		t.Errorf("of very large ones %d are kept", len(h.events))
+	}
+}
