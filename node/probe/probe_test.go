@@ -212,7 +212,7 @@ func TestLiveness(t *testing.T) {
 2 Warning Unhealthy c: Liveness probe failed: no good
 3 ask live of c1
 3 Warning Unhealthy c: Liveness probe failed: no good
-3 changed: started true ready true failed Liveness "Container c failed liveness probe" grace 7`)
+3 changed: started true ready true failed liveness "Container c failed liveness probe" grace 7`)
 		s.say("live", "ok")
 		s.runs("c2", time.Now())
 		s.sync()
@@ -256,7 +256,7 @@ func TestStartupFails(t *testing.T) {
 		want(t, s.take(), `
 0 ask start of c1
 0 Warning Unhealthy c: Startup probe failed: no good
-0 changed: started false ready false failed Startup "Init container c failed startup probe"`)
+0 changed: started false ready false failed startup "Init container c failed startup probe"`)
 	})
 }
 
