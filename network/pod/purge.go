@@ -1,10 +1,13 @@
 package pod
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -34,7 +37,7 @@ func Purge(config Config) error {
 	}
 	defer host.Close()
 	errs := []error{
-		removeTable(config.Table), removePairs(host, config), removeLink(host, config.Bridge), restoreSysctls(config), removeConfs(config),
+		removeTable(config.Table), removePairs(host, config), removeLink(host, config.Bridge), restoreSysctls(host, config), removeConfs(config),
 	}
 	if strings.HasPrefix(config.Socket, "/run/proa/") {
 		errs = append(errs, os.RemoveAll(filepath.Dir(config.Socket)))
@@ -96,11 +99,34 @@ func removeLink(host *netlink.Handle, name string) error {
 	return nil
 }
 
-// restoreSysctls sets the kernel's settings back. Those of interfaces that are gone went with them.
-func restoreSysctls(config Config) error {
+// restoreSysctls sets the kernel's settings back to what they were. While another network of ours is on the machine they
+// must stay; what they were is handed over, and the last one restores it.
+func restoreSysctls(host *netlink.Handle, config Config) error {
 	former, err := readSysctls(filepath.Join(config.folder(), sysctlsName))
 	if err != nil {
 		return err
+	}
+	shared, err := handedOver()
+	if err != nil {
+		return err
+	}
+	before, err := readSysctls(shared)
+	if err != nil {
+		return err
+	}
+	maps.Copy(former, before) // what was handed over is older
+	if len(former) == 0 {
+		return nil
+	}
+	if neighbours(host, config.Bridge) {
+		raw, err := json.Marshal(former)
+		if err != nil {
+			return fmt.Errorf("encode the kernel's settings: %w", err)
+		}
+		if err := os.MkdirAll(filepath.Dir(shared), 0o755); err != nil { //nolint:gosec // G301: sockets of several nodes are below it
+			return fmt.Errorf("hand the kernel's former settings over: %w", err)
+		}
+		return os.WriteFile(shared, raw, 0o600)
 	}
 	var errs []error
 	for name, value := range former {
@@ -108,7 +134,30 @@ func restoreSysctls(config Config) error {
 			errs = append(errs, err)
 		}
 	}
+	if err := os.Remove(shared); err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
+}
+
+// handedOver is the file with former settings of the network namespace this process is in.
+func handedOver() (string, error) {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
+		return "", fmt.Errorf("find the network namespace: %w", err)
+	}
+	return fmt.Sprintf("/run/proa/settings-%d.json", st.Ino), nil
+}
+
+// neighbours says that another network of ours is here.
+func neighbours(host *netlink.Handle, bridge string) bool {
+	links, err := host.LinkList()
+	if err != nil {
+		return true // better a setting that stays than one that others miss
+	}
+	return slices.ContainsFunc(links, func(l netlink.Link) bool {
+		return l.Type() == "bridge" && l.Attrs().Name != bridge && strings.HasPrefix(l.Attrs().Name, "proa")
+	})
 }
 
 func removeConfs(config Config) error {
