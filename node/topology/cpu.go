@@ -208,7 +208,7 @@ func (c *CPUs) PodHints(p *corev1.Pod) []Hint {
 func (c *CPUs) hints(n int, free, must Set) []Hint {
 	least := 1 << 16
 	out := []Hint{}
-	for _, m := range masks(c.machine.Nodes()) {
+	for _, m := range Masks(c.machine.Nodes()) {
 		in := c.machine.In(m)
 		if len(in) >= n {
 			least = min(least, m.Len())

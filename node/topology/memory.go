@@ -142,7 +142,7 @@ func (m *Memory) Hints(p *corev1.Pod, c *corev1.Container) []Hint {
 	}
 	least := 1 << 16
 	out := []Hint{}
-	for _, nodes := range masks(m.machine.Nodes()) {
+	for _, nodes := range Masks(m.machine.Nodes()) {
 		enough := true
 		for name, n := range wants {
 			enough = enough && m.capacity(nodes, name) >= n

@@ -142,8 +142,8 @@ func (m Mask) narrower(o Mask) bool {
 	return m < o
 }
 
-// masks yields every mask of some nodes but the empty one, small ones first.
-func masks(nodes []int) (out []Mask) {
+// Masks are all sets of some nodes but the empty one, small ones first.
+func Masks(nodes []int) (out []Mask) {
 	for n := uint64(1); n < 1<<len(nodes); n++ {
 		var m Mask
 		for i, id := range nodes {
