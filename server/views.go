@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
@@ -152,6 +153,9 @@ func (v NodeView) NodeOf(resource, namespace, name string) string {
 			continue
 		}
 		o, found := v.State.peek(gr, namespace, name)
+		if a, ok := o.(*storagev1.VolumeAttachment); found && ok {
+			return a.Spec.NodeName // nobody can select by it, so it is no field
+		}
 		if field := def.Fields["spec.nodeName"]; found && field != nil {
 			return field(o)
 		}
