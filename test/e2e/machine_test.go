@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	images "proa.dev/test/images/build"
+	"proa.dev/test/registry"
+)
+
+// machine is a cluster with a node on this machine, in a data folder, at a port and with networks of its own, so that it
+// can stand beside others.
+type machine struct {
+	t    *testing.T
+	bins programs
+	dir  string // has everything: the data folder, static Pods, mirrors
+	args []string
+}
+
+// needNode skips where containers cannot run.
+func needNode(t *testing.T) programs {
+	t.Helper()
+	bins := build(t)
+	if os.Geteuid() != 0 {
+		t.Skip("a node with containers needs root; run the tests as root")
+	}
+	for _, part := range []string{"containerd", "containerd-shim-runc-v2", "runc", "proa-cni", "pause"} {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(bins["proa"]), part)); err != nil {
+			t.Skipf("%s is not beside proa (%v); \"make e2e\" builds it", part, err)
+		}
+	}
+	return bins
+}
+
+// newMachine prepares a cluster; up starts it. Whatever it made is gone after the test.
+func newMachine(t *testing.T, bins programs, args ...string) *machine {
+	t.Helper()
+	// Not t.TempDir: its names are too long for sockets.
+	dir, err := os.MkdirTemp("", "proa-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range []string{"static", "mirrors", "home"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &machine{t: t, bins: bins, dir: dir}
+	block, ports := rand.IntN(64), freePorts(t, 2)
+	m.args = append([]string{
+		"--data-dir", m.data(), "--listen", "127.0.0.1:" + ports[0], "--node-port", ports[1], "--name", filepath.Base(dir), "--no-merge", "--node", "a",
+		"--cluster-cidr", fmt.Sprintf("10.%d.0.0/16", 128+block), "--service-cidr", fmt.Sprintf("10.%d.0.0/16", 192+block),
+		"--pod-manifest-path", filepath.Join(dir, "static"), "--registry-dir", filepath.Join(dir, "mirrors"),
+	}, args...)
+	t.Cleanup(func() {
+		if t.Failed() && os.Getenv("PROA_E2E_KEEP") != "" {
+			t.Logf("the cluster is left as it is: export KUBECONFIG=%s", m.kubeconfig())
+			return
+		}
+		if t.Failed() {
+			t.Logf("the end of the log:\n%s", m.log(40))
+		}
+		if out, err := m.run(context.Background(), "proa", "down", "--purge", "--data-dir", m.data()); err != nil {
+			t.Errorf("down --purge: %v\n%s", err, out)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("something is left: %v", err)
+		}
+	})
+	return m
+}
+
+func (m *machine) data() string       { return filepath.Join(m.dir, "data") }
+func (m *machine) kubeconfig() string { return filepath.Join(m.data(), "admin.kubeconfig") }
+
+// up starts the cluster, or starts it again.
+func (m *machine) up() {
+	m.t.Helper()
+	if out, err := m.run(m.t.Context(), "proa", append([]string{"up"}, m.args...)...); err != nil {
+		m.t.Fatalf("proa up: %v\n%s\n%s", err, out, m.log(20))
+	}
+}
+
+// load brings images to the node.
+func (m *machine) load(archives []string) {
+	m.t.Helper()
+	if out, err := m.run(m.t.Context(), "proa", append([]string{"images", "load", "--data-dir", m.data()}, archives...)...); err != nil {
+		m.t.Fatalf("proa images load: %v\n%s", err, out)
+	}
+}
+
+// run runs one of the programs to its end.
+func (m *machine) run(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, m.bins[name], args...)
+	cmd.Dir = m.dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(m.dir, "home"), "KUBECONFIG=" + m.kubeconfig()}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// pid is the process of the cluster.
+func (m *machine) pid() int {
+	m.t.Helper()
+	data, err := os.ReadFile(filepath.Join(m.data(), "server.pid"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return pid
+}
+
+func (m *machine) log(lines int) string {
+	data, err := os.ReadFile(filepath.Join(m.data(), "server.log"))
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// archives are those of the images that scripts use.
+func archives(t *testing.T, names ...string) []string {
+	t.Helper()
+	paths, err := images.Archives(t.Context(), names...)
+	if err != nil {
+		t.Skipf("the images of the tests cannot be built here (they are made from Debian packages and modules of the Go proxy): %v", err)
+	}
+	return paths
+}
+
+// registries are two: one for everybody, which also stands in for docker.io, and one that asks for a password.
+func (m *machine) registries() map[string]string {
+	m.t.Helper()
+	open, err := registry.Start(m.t.Context(), registry.Options{Archives: archives(m.t, "tool", "nginx")})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	closed, err := registry.Start(m.t.Context(), registry.Options{Archives: archives(m.t, "tool"), Auth: registry.Token})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.must(open.Tag("registry.k8s.io/e2e-test-images/nginx:1.27.0-2", "docker.io/library/nginx:1.27"))
+	m.must(open.Vary("proa.test/tool:1", "fresh:1", 1<<20))
+	m.must(closed.Vary("proa.test/tool:1", "secret:1", 1<<10))
+	for host, r := range map[string]*registry.Registry{"docker.io": open, "private.test": closed} {
+		m.must(r.Mirror(filepath.Join(m.dir, "mirrors"), host))
+	}
+	return map[string]string{
+		"REGISTRY": open.Addr, "DOCKERCONFIG": base64.StdEncoding.EncodeToString(closed.DockerConfig("private.test")),
+	}
+}
+
+func (m *machine) must(err error) {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// script is one that plays on this machine, in a namespace of its own.
+func (m *machine) script(t *testing.T, path string, env map[string]string) *script {
+	t.Helper()
+	ns := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(path), ".txt"), "_", "-")
+	s := newScript(t, path, m.bins)
+	s.setenv("KUBECONFIG", copyFile(t, m.kubeconfig(), filepath.Join(s.work, "kubeconfig")))
+	s.setenv("NS", ns)
+	s.setenv("KUBECTL", m.bins["kubectl"])
+	s.setenv("DATA", m.data())
+	s.setenv("STATIC", filepath.Join(m.dir, "static"))
+	for k, v := range env {
+		s.setenv(k, v)
+	}
+	s.must("kubectl", "create", "namespace", ns)
+	s.must("kubectl", "config", "set-context", "--current", "--namespace="+ns)
+	return s
+}
