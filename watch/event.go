@@ -126,7 +126,7 @@ const (
 	historyMax = 16384
 	historyMin = 256
 	// An object in memory takes about four times as much as in the store. Who wants more of the past asks the store.
-	historyBytes = 4 << 20
+	historyBytes = 2 << 20
 	// framesKept is the number of events that still carry their encodings for watchers that lag a little.
 	framesKept = 64
 )

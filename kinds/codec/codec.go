@@ -52,6 +52,7 @@ type Codec struct {
 	Scheme                      *runtime.Scheme
 	proto                       *protobuf.Serializer
 	json, strict, yaml, ystrict *json.Serializer
+	fields                      interned
 }
 
 // New makes a codec of a scheme.
@@ -224,6 +225,7 @@ func (c *Codec) Load(def *kind.Def, p kv.Pair) (kind.Object, error) {
 	}
 	obj.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
 	def.Default(obj)
+	c.fields.share(obj)
 	obj.SetResourceVersion(strconv.FormatInt(p.Rev, 10))
 	return obj, nil
 }

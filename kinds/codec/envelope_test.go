@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -62,6 +63,30 @@ func TestShortWay(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEqualFieldListsAreShared also when there are more of them than are remembered.
+func TestEqualFieldListsAreShared(t *testing.T) {
+	var i interned
+	owned := func(text string) *corev1.ConfigMap {
+		o := aMap()
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x", FieldsV1: &metav1.FieldsV1{Raw: []byte(text)}}, {Manager: "y"}}
+		i.share(o)
+		return o
+	}
+	at := func(o *corev1.ConfigMap) *byte { return &o.ManagedFields[0].FieldsV1.Raw[0] }
+	if at(owned("a")) != at(owned("a")) || at(owned("a")) == at(owned("b")) {
+		t.Error("equal lists are not one, or different ones are")
+	}
+	for n := range 2 * maxInterned {
+		if o := owned(fmt.Sprint(n)); string(o.ManagedFields[0].FieldsV1.Raw) != fmt.Sprint(n) {
+			t.Fatalf("%d became %s", n, o.ManagedFields[0].FieldsV1.Raw)
+		}
+	}
+	if len(i.texts) > maxInterned {
+		t.Errorf("%d are remembered", len(i.texts))
+	}
+	i.share(aMap())
 }
 
 func FuzzEnvelope(f *testing.F) {
