@@ -123,7 +123,7 @@ func each(p *corev1.Pod, f *fact.Pod, s Seen, old []corev1.ContainerStatus, spec
 // one works out the status of a container.
 func one(p *corev1.Pod, c *corev1.Container, f *fact.Pod, s Seen, old *corev1.ContainerStatus, hasInit bool) corev1.ContainerStatus {
 	run, found := f.Of(c.Name)
-	if !found {
+	if !found || run.State == fact.Created { // one that is made but not started is not there yet
 		return absent(p, c, s, old, hasInit)
 	}
 	st := describe(s, c, run, old)
