@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +15,7 @@ func (a *Agent) enter(p *corev1.Pod) *pod.Verdict {
 	if p.Status.StartTime != nil || p.DeletionTimestamp != nil || over(p) {
 		return nil // it was taken before, or is on its way out
 	}
-	victims, no := admit.Admit(p, a.others(p), admit.Node{Node: a.node.Current(), Pressure: a.pressure(), Sysctls: a.sysctls})
+	victims, no := admit.Admit(p, a.others(p), a.place())
 	for _, v := range victims {
 		a.pods.End(v.UID, &pod.Verdict{Reason: admit.PreemptReason, Message: admit.PreemptMessage, Disrupted: "TerminationByKubelet", Because: admit.PreemptCondition})
 	}
@@ -43,13 +42,15 @@ func over(p *corev1.Pod) bool {
 
 // fits says whether the node has what a running Pod asks for now.
 func (a *Agent) fits(p *corev1.Pod) pod.Fit {
-	for _, l := range admit.Lacks(p, a.others(p), a.allocatable()) {
-		if l.Requested > l.Capacity {
-			return pod.Fit{Reason: corev1.PodReasonInfeasible, Message: fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", l.Resource, l.Requested, l.Capacity)}
-		}
-		return pod.Fit{Reason: corev1.PodReasonDeferred, Message: l.String()}
+	if no := admit.Resize(p, a.others(p), a.place()); no != nil {
+		return pod.Fit{Reason: no.Reason, Message: no.Message}
 	}
 	return pod.Fit{}
+}
+
+// place is the node as Pods are admitted to it.
+func (a *Agent) place() admit.Node {
+	return admit.Node{Node: a.node.Current(), Pressure: a.pressure(), Sysctls: a.sysctls, AppArmor: a.apparmor}
 }
 
 // registered waits until the cluster knows what the node has: no Pod can be taken before.
@@ -63,5 +64,6 @@ func (a *Agent) registered(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-	return nil
+	// All Pods together may use what is allocatable, from now on.
+	return a.groups.Start(a.allocatable())
 }

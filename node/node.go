@@ -55,6 +55,10 @@ type Config struct {
 	Driver  cgroup.Driver
 	DNS     container.DNS
 	PodPids int64
+	// Users are the ids that Pods with user namespaces get.
+	Users container.Users
+	// Logins is a configuration of programs that know logins for registries, LoginsBin their folder; empty for none.
+	Logins, LoginsBin string
 	// ImageHigh and ImageLow are how full the disk may be, in percent, before unused images go, and after.
 	ImageHigh, ImageLow int
 	Eviction            evict.Settings
@@ -91,6 +95,7 @@ type Agent struct {
 	listener   net.Listener
 	cert       *self.Certificate
 	notify     *logs.Notify
+	apparmor   error // why the machine cannot enforce its profiles, nil if it can
 	sysctls    admit.Sysctls
 	events     *client.Recorder
 }
@@ -122,6 +127,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	if a.sysctls, err = admit.NewSysctls(kernel(), c.UnsafeSysctls); err != nil {
 		return nil, err
 	}
+	a.apparmor = admit.HostAppArmor()
 	if err := a.listen(); err != nil {
 		return nil, err
 	}
@@ -141,6 +147,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	maker, err := container.New(container.Config{
 		Data: c.Dir, Refs: a.refs, Cluster: c.Client, Services: services, Told: told, Parent: a.groups.Parent,
 		NodeIPs: a.ips, Allocatable: a.allocatable, DNS: c.DNS, Limits: container.Limits{Host: host, Memory: machine.Memory, Swap: machine.Swap, Policy: policy},
+		Users: c.Users, Groups: func(p *corev1.Pod) []int64 { return a.volumes.Groups(p) },
 	})
 	if err != nil {
 		return nil, err
@@ -152,8 +159,12 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		return netip.Addr{}
 	}
 	a.prober = probe.New(ctx, probe.Config{Runner: a.cri, Told: told, Changed: func(uid types.UID) { a.pods.Wake(uid) }, Host: first})
+	plugins, err := a.loginPlugins()
+	if err != nil {
+		return nil, err
+	}
 	images, err := image.New(image.Config{
-		Service: image.OfCRI(a.cri), Secrets: a.refs, Told: told, Dir: filepath.Join(c.Dir, "images-pulled"), Parallel: parallelPulls, Log: c.Log,
+		Service: image.OfCRI(a.cri), Secrets: a.refs, Told: told, Dir: filepath.Join(c.Dir, "images-pulled"), Parallel: parallelPulls, Plugins: plugins, Log: c.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -236,7 +247,10 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // follow hands the Pods of the node to their workers.
 func (a *Agent) follow(ctx context.Context) {
-	if a.registered(ctx) != nil {
+	if err := a.registered(ctx); err != nil {
+		if ctx.Err() == nil {
+			a.Log.ErrorContext(ctx, "the node cannot take Pods", "err", err)
+		}
 		return
 	}
 	complete := false
@@ -264,6 +278,14 @@ func (a *Agent) keep(ctx context.Context, name string, run func(context.Context)
 	if err := run(ctx); err != nil && ctx.Err() == nil {
 		a.Log.ErrorContext(ctx, "a part of the node has ended", "part", name, "err", err)
 	}
+}
+
+// loginPlugins are the programs that know logins for registries, nil for none.
+func (a *Agent) loginPlugins() (*image.Plugins, error) {
+	if a.Logins == "" {
+		return nil, nil //nolint:nilnil // none is what was asked for
+	}
+	return image.LoadPlugins(image.PluginConfig{File: a.Logins, Bin: a.LoginsBin, Accounts: a.refs, Cluster: a.Client, Log: a.Log})
 }
 
 // keepImages says which images stay.

@@ -120,6 +120,7 @@ func (s *Server) nodeConfig() (node.Config, error) {
 			Name: n.Name, Addresses: ips, Labels: n.Labels, Taints: n.Taints, MaxPods: n.MaxPods, Port: int32(n.Port), Version: Version().GitVersion, Data: dir,
 			SystemReserved: n.SystemReserved, KubeReserved: n.KubeReserved,
 		},
+		Users: container.Users{MaxPods: n.MaxPods}, Logins: n.ImageCredentials, LoginsBin: n.ImageCredentialsBin,
 		Eviction: n.eviction(), ImageHigh: n.ImageHigh, ImageLow: n.ImageLow,
 		Client: s.nodeClient(), Dir: dir, Runtime: n.Runtime, Images: imageDir(s.DataDir),
 		Own:    ownRuntime(s.DataDir, bin, n),
