@@ -66,7 +66,7 @@ func (w *world) create(on schema.GroupResource, o kind.Object) kind.Object {
 func (w *world) runs(name string) *corev1.Pod {
 	w.Helper()
 	time.Sleep(time.Second) // the default service account is made
-	defer synctest.Wait() // an agent learns of its Pods from the same cache that authorizes it
+	defer synctest.Wait()   // an agent learns of its Pods from the same cache that authorizes it
 	return w.create(gr.Pods, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.PodSpec{

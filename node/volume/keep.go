@@ -66,7 +66,8 @@ func (k *kept) now() (p *corev1.Pod, ready map[string]*mounted, gone bool) {
 
 // state is how far the volumes of a Pod are.
 type state struct {
-	missing []string // their names, sorted
+	// missing are the names of those that are not ready, detached of those that wait to be attached. All names are sorted.
+	missing, detached []string
 	// unknown are those of which it is not even known what they are, and why.
 	unknown []string
 	why     error
@@ -118,12 +119,16 @@ func (k *kept) note(used []*corev1.Volume, results []result) (s state) {
 		if r.unknown {
 			s.unknown, s.why = append(s.unknown, vol.Name), join(s.why, r.err)
 		}
+		if r.waits {
+			s.detached = append(s.detached, vol.Name)
+		}
 		if r.ready == nil {
 			s.missing = append(s.missing, vol.Name)
 			s.wait = min(s.wait, backOff(k.failed[vol.Name]))
 		}
 	}
 	slices.Sort(s.missing)
+	slices.Sort(s.detached)
 	slices.Sort(s.unknown)
 	return s
 }

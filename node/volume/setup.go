@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,6 +48,7 @@ type result struct {
 	ready   *mounted
 	err     error
 	unknown bool // not even what the volume is could be found out
+	waits   bool // for the volume to be attached
 }
 
 // step is an error with the name of the operation that people know from Events.
@@ -114,8 +116,9 @@ func (v *Volumes) bring(ctx context.Context, p *corev1.Pod, vol *corev1.Volume, 
 
 // finish makes a result. A volume that was ready stays so when its contents cannot be renewed.
 func finish(name string, m *mounted, err error, before *mounted) result {
-	if err != nil {
-		return result{ready: before, err: told(name, err)}
+	if err == nil {
+		return result{ready: m}
 	}
-	return result{ready: m}
+	s, ok := errors.AsType[*step](err)
+	return result{ready: before, err: told(name, err), waits: ok && strings.HasSuffix(s.operation, ".WaitForAttach failed")}
 }

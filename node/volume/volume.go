@@ -109,7 +109,7 @@ func (v *Volumes) Mount(ctx context.Context, p *corev1.Pod) error {
 
 // notMounted says which volumes are missing, in the words that people know.
 func notMounted(s state, why error) error {
-	return fmt.Errorf("unmounted volumes=%v, unattached volumes=[], failed to process volumes=%v: %w", s.missing, s.unknown, why)
+	return fmt.Errorf("unmounted volumes=%v, unattached volumes=%v, failed to process volumes=%v: %w", s.missing, s.detached, s.unknown, why)
 }
 
 // usedVolumes are the volumes of a Pod that some container uses, in the order of the Pod. Others are not made.
