@@ -23,7 +23,7 @@ func (w *worker) mount(ctx context.Context, p *corev1.Pod) {
 		err := w.m.Volumes.Mount(ctx, p)
 		return func(broken bool) {
 			if err == nil {
-				w.volumes = true
+				w.volumes, w.shown = true, p
 				return
 			}
 			if broken {

@@ -33,6 +33,7 @@ type worker struct {
 	done    []func() // what finished work has to say
 	last    *fact.Pod
 
+	shown       *corev1.Pod // the Pod that its volumes show
 	volumes     bool
 	images      map[string]*image
 	busy        map[string]context.CancelFunc // by container, or by what is done to the Pod as a whole
@@ -167,6 +168,9 @@ func (w *worker) step(ctx context.Context, p *corev1.Pod, gone bool, verdict *Ve
 	p = w.allot(p, f)
 	w.m.Probes.Sync(p, f)
 	plan := decide(p, f, w.known(p, now))
+	if w.volumes && w.renamed(p) {
+		w.mount(ctx, p)
+	}
 	change, anew := w.resizes(p, f)
 	plan.Kill = append(plan.Kill, anew...)
 	if len(change) > 0 && time.Until(w.retryAt) <= 0 {
@@ -183,6 +187,12 @@ func (w *worker) step(ctx context.Context, p *corev1.Pod, gone bool, verdict *Ve
 		plan.look(again)
 	}
 	return plan.Again, false
+}
+
+// renamed says that something has changed that volumes may show: labels, annotations, resources.
+func (w *worker) renamed(p *corev1.Pod) bool {
+	was := w.shown
+	return was == nil || was.Generation != p.Generation || !maps.Equal(was.Labels, p.Labels) || !maps.Equal(was.Annotations, p.Annotations)
 }
 
 // deadline is the verdict on a Pod that has been active for too long.
