@@ -179,7 +179,7 @@ func actual(st *cri.ContainerStatus) *corev1.ResourceRequirements {
 	if l.CpuQuota > 0 && l.CpuPeriod > 0 {
 		out.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity((l.CpuQuota*1000+l.CpuPeriod/2)/l.CpuPeriod, resource.DecimalSI)
 	}
-	if l.CpuShares > 2 {
+	if l.CpuShares > 0 {
 		out.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity((l.CpuShares*1000+1023)/1024, resource.DecimalSI)
 	}
 	if l.MemoryLimitInBytes > 0 {

@@ -221,18 +221,20 @@ func resources(c *corev1.Container, run *fact.Container) *corev1.ResourceRequire
 	if run.State != fact.Running || run.Resources == nil {
 		return out
 	}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if q, found := run.Resources.Limits[name]; found && out.Limits != nil {
-			if _, asked := out.Limits[name]; asked {
-				out.Limits[name] = q
-			}
+	put := func(to, from corev1.ResourceList, name corev1.ResourceName, least int64) {
+		asked, wanted := to[name]
+		has, known := from[name]
+		if !wanted || !known {
+			return
 		}
-		if q, found := run.Resources.Requests[name]; found && out.Requests != nil {
-			if _, asked := out.Requests[name]; asked {
-				out.Requests[name] = q
-			}
+		// The kernel knows no less than this; what is below is shown as it was asked for.
+		if least == 0 || has.MilliValue() > least || asked.MilliValue() > least {
+			to[name] = has
 		}
 	}
+	put(out.Limits, run.Resources.Limits, corev1.ResourceCPU, 10)
+	put(out.Requests, run.Resources.Requests, corev1.ResourceCPU, 2)
+	put(out.Limits, run.Resources.Limits, corev1.ResourceMemory, 0)
 	return out
 }
 
