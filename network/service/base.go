@@ -102,6 +102,8 @@ func (t *table) dispatch(chain *nftables.Chain, rule func(*nftables.Chain, ...[]
 		// Nobody listens there for Services: what other programs have on localhost stays theirs.
 		rule(chain, nft.To(loopback[f.Is6()]), nft.Return())
 		rule(chain, f.Match(), nft.ToLocal(), nft.LoadPort(), nft.Switch(f.nodePorts.set))
+		// The node itself may have the address of a Service, such as that of the cluster's DNS.
+		rule(chain, f.Match(), nft.ToLocal(), nft.Return())
 		rule(chain, f.Match(), f.LoadDestination(), nft.Element(f.clusterIPs.set), nft.Goto(rejectChain))
 	}
 	for _, p := range t.settings.services {

@@ -16,6 +16,7 @@ import (
 type nodeFacts struct {
 	name, zone  string
 	addresses   []netip.Addr
+	answers     []netip.Addr // cluster IPs that the node answers itself
 	externalIPs bool
 }
 
@@ -93,7 +94,7 @@ func decide(svc *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice, no
 	localAddrs := map[netip.Addr]bool{}
 	for _, text := range ips {
 		ip, ok := parse(text)
-		if !ok {
+		if !ok || slices.Contains(node.answers, ip) {
 			continue
 		}
 		for i := range svc.Spec.Ports {

@@ -178,7 +178,7 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, "fd00:96::10"], ports: [{
 		n.eventually(low+" without endpoints, node", func() string { return kindOf(n.home.Ask(low, "10.96.0.10:8080")) }, "refused")
 		n.apply(slice(low+"-4", low, 80, protocol, a.v4+" here terminating"))
 		n.eventually(low+" while it ends", func() string { return c.Ask(low, "10.96.0.10:8080") }, "a "+c.v4)
-		n.services.remove("default", low)
+		n.services.Remove("default", low)
 		if low == "tcp" {
 			n.eventually("gone", func() string { return kindOf(c.Ask(low, "10.96.0.10:8080")) }, "silence")
 		}
@@ -346,6 +346,6 @@ spec: {type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 3
 	n.eventually("no endpoints", get, body(0, "503"))
 	n.apply(slice("web-1", "web", 80, "TCP", "10.244.7.9 here", "10.244.8.9 there", "10.244.7.10 here"))
 	n.eventually("two endpoints", get, body(2, "200"))
-	n.services.remove("default", "web")
+	n.services.Remove("default", "web")
 	n.eventually("gone", get, "000")
 }

@@ -35,6 +35,8 @@ type Config struct {
 	// ServiceCIDRs are the networks of Services. What goes to an address in them that no Service has is dropped, so that it
 	// does not leave the node. May be empty.
 	ServiceCIDRs []netip.Prefix
+	// Answers are cluster IPs that this node has itself, such as that of the cluster's DNS. There are no rules for them.
+	Answers []netip.Addr
 	// Table is the name of the table of rules, "proa-services" if empty.
 	Table string
 	// Mark is the bit of the packet mark that says that a packet gets the node's address, 0x4000 if 0.
@@ -256,7 +258,7 @@ func (p *Proxy) look(k key, node nodeFacts) wanted {
 
 // node is what is known of this node.
 func (p *Proxy) node() nodeFacts {
-	facts := nodeFacts{name: p.NodeName, externalIPs: p.ExternalIPs}
+	facts := nodeFacts{name: p.NodeName, answers: p.Answers, externalIPs: p.ExternalIPs}
 	o, _ := p.Nodes.Get("", p.NodeName)
 	n, ok := o.(*corev1.Node)
 	if !ok {
