@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -51,7 +52,7 @@ func (v *Volumes) claimed(ctx context.Context, p *corev1.Pod, vol *corev1.Volume
 	name := b.pv.Name
 	m, err := v.persistent(ctx, p, b, before)
 	if err == nil {
-		m.group = b.pv.Annotations[annotationGroup]
+		m.claim, m.name, m.group = b.claim.Name, name, b.pv.Annotations[annotationGroup]
 	}
 	return finish(name, m, err, before)
 }
@@ -188,4 +189,23 @@ func (v *Volumes) Groups(p *corev1.Pod) (out []int64) {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// VolumeOf is the name of the volume that a claim is bound to, if a Pod of this node has it mounted; empty otherwise.
+func (v *Volumes) VolumeOf(_ context.Context, namespace, claim string) string {
+	v.mu.Lock()
+	all := slices.Collect(maps.Values(v.pods))
+	v.mu.Unlock()
+	for _, k := range all {
+		p, ready, _ := k.now()
+		if p.Namespace != namespace {
+			continue
+		}
+		for _, m := range ready {
+			if m.claim == claim && claim != "" {
+				return m.name
+			}
+		}
+	}
+	return ""
 }

@@ -176,6 +176,9 @@ func TestClaims(t *testing.T) {
 	if got := w.Groups(p); !slices.Equal(got, []int64{555}) {
 		t.Errorf("the groups are %v", got)
 	}
+	if got := w.VolumeOf(t.Context(), "default", "path"); got != "path" || w.VolumeOf(t.Context(), "default", "none") != "" {
+		t.Errorf("the claim is bound to %q", got)
+	}
 	// Another Pod with another group shares it, and is warned.
 	other := w.pod("other", `{securityContext: {fsGroup: 11}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: here}}]}`)
 	w.mount(other)

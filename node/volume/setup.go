@@ -33,6 +33,8 @@ type mounted struct {
 	// ours says that the volume is labelled for the container where the host has such labels.
 	ours  bool
 	image *corev1.ImageVolumeSource
+	// claim is the claim that the volume is bound to, and name that of the volume; empty for volumes of Pods.
+	claim, name string
 	// group is one that processes get because of the volume; empty for none.
 	group string
 	// unique is how the status of the Node calls a volume that is attached; empty for others.
