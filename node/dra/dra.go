@@ -1,0 +1,371 @@
+// Package dra readies the devices that Pods have by ResourceClaims. The scheduler has chosen the devices; here the drivers of the
+// devices are told to prepare them before the containers of a Pod start, and to put them back when the last Pod that uses a claim
+// has ended. What is prepared is on disk before a driver is asked, so that nothing stays prepared for ever.
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	drivers "k8s.io/kubelet/pkg/apis/dra/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+)
+
+// Getter reads single objects; a client.Client is one.
+type Getter interface {
+	Get(ctx context.Context, gr schema.GroupResource, namespace, name, sub string) (kind.Object, error)
+}
+
+// Config is what a Manager works with.
+type Config struct {
+	// Dir is where it is remembered what is prepared.
+	Dir     string
+	Cluster Getter
+	Log     *slog.Logger
+}
+
+// Manager readies claims.
+type Manager struct {
+	Config
+	turns turns
+
+	mu      sync.Mutex // guards what follows
+	claims  map[string]*Claim
+	drivers map[string][]*driver // by name; while one is replaced there are two
+}
+
+// New makes a manager with what was remembered.
+func New(c Config) (*Manager, error) {
+	if err := os.MkdirAll(c.Dir, 0o750); err != nil {
+		return nil, fmt.Errorf("make the folder of claims: %w", err)
+	}
+	m := &Manager{Config: c, claims: map[string]*Claim{}, drivers: map[string][]*driver{}}
+	return m, m.load()
+}
+
+// Prepare readies the claims of a Pod. It may be called again and again.
+func (m *Manager) Prepare(ctx context.Context, p *corev1.Pod) error {
+	if len(p.Spec.ResourceClaims) == 0 && p.Status.ExtendedResourceClaimStatus == nil {
+		return nil
+	}
+	if err := m.prepare(ctx, p); err != nil {
+		return fmt.Errorf("prepare dynamic resources: %w", err)
+	}
+	return nil
+}
+
+func (m *Manager) prepare(ctx context.Context, p *corev1.Pod) error {
+	fresh, err := m.wanted(ctx, p)
+	if err != nil {
+		return err
+	}
+	var keys []string
+	for _, c := range fresh {
+		keys = append(keys, c.key())
+	}
+	defer m.turns.take(keys)()
+	todo, err := m.note(p.UID, fresh)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(todo)) {
+		if err := m.ready(ctx, name, todo[name]); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range fresh {
+		m.claims[c.key()].Prepared = true
+	}
+	return m.save()
+}
+
+// wanted reads the claims of a Pod and checks them, before anything is remembered: a Pod that cannot have its claims can then be
+// deleted without anybody being asked.
+func (m *Manager) wanted(ctx context.Context, p *corev1.Pod) (out []*Claim, err error) {
+	names, err := claimsOf(p)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		o, err := m.Cluster.Get(ctx, gr.ResourceClaims, p.Namespace, n.claim, "")
+		if err != nil {
+			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.claim, err)
+		}
+		claim, ok := o.(*resourcev1.ResourceClaim)
+		if !ok {
+			return nil, fmt.Errorf("fetch ResourceClaim %s: it is a %T", n.claim, o)
+		}
+		if err := allowed(p, claim, n.generated); err != nil {
+			return nil, err
+		}
+		c, err := claimOf(claim)
+		if err != nil {
+			return nil, fmt.Errorf("ResourceClaim %s: %w", claim.Name, err)
+		}
+		for name, d := range c.Drivers {
+			if !d.SkipPrepare && m.driver(name) == nil {
+				return nil, fmt.Errorf("DRA driver %s is not registered", name)
+			}
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// note remembers that a Pod uses claims, and returns what each driver has to prepare.
+func (m *Manager) note(uid types.UID, fresh []*Claim) (map[string][]*Claim, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	todo := map[string][]*Claim{}
+	for _, c := range fresh {
+		have := m.claims[c.key()]
+		switch {
+		case have == nil:
+			have = c
+			m.claims[c.key()] = c
+		case have.UID != c.UID:
+			return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists (previous pod force-deleted?!)", c.Name, have.UID)
+		}
+		if !slices.Contains(have.Pods, uid) {
+			have.Pods = append(have.Pods, uid)
+		}
+		if have.Prepared {
+			continue
+		}
+		for name, d := range have.Drivers {
+			if !d.SkipPrepare {
+				todo[name] = append(todo[name], have)
+			}
+		}
+	}
+	return todo, m.save()
+}
+
+// ready lets a driver prepare claims.
+func (m *Manager) ready(ctx context.Context, name string, claims []*Claim) error {
+	d := m.driver(name)
+	if d == nil {
+		return fmt.Errorf("DRA driver %s is not registered", name)
+	}
+	r, err := d.prepare(ctx, requests(claims))
+	if err != nil {
+		return fmt.Errorf("NodePrepareResources: %w", err)
+	}
+	for uid, answer := range r {
+		at := slices.IndexFunc(claims, func(c *Claim) bool { return string(c.UID) == uid })
+		switch {
+		case at < 0:
+			return fmt.Errorf("NodePrepareResources returned result for unknown claim UID %s", uid)
+		case answer.GetError() != "":
+			return fmt.Errorf("NodePrepareResources failed for ResourceClaim %s: %s", claims[at].Name, answer.Error)
+		}
+		var devices []Device
+		for _, x := range answer.GetDevices() {
+			devices = append(devices, Device{Pool: x.PoolName, Name: x.DeviceName, Share: x.GetShareId(), Requests: x.RequestNames, CDI: x.CdiDeviceIds})
+		}
+		m.mu.Lock()
+		claims[at].Drivers[name].Devices = devices
+		m.mu.Unlock()
+	}
+	if left := len(claims) - len(r); left != 0 {
+		return fmt.Errorf("NodePrepareResources skipped %d ResourceClaims", left)
+	}
+	return nil
+}
+
+func requests(claims []*Claim) (out []*drivers.Claim) {
+	for _, c := range claims {
+		out = append(out, &drivers.Claim{Namespace: c.Namespace, Uid: string(c.UID), Name: c.Name})
+	}
+	return out
+}
+
+// Unprepare puts the claims of a Pod away that nobody else uses. It may be called again and again.
+func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
+	if err := m.unprepare(ctx, uid); err != nil {
+		return fmt.Errorf("unprepare dynamic resources: %w", err)
+	}
+	return nil
+}
+
+func (m *Manager) unprepare(ctx context.Context, uid types.UID) error {
+	m.mu.Lock()
+	var keys []string
+	for key, c := range m.claims {
+		if slices.Contains(c.Pods, uid) {
+			keys = append(keys, key)
+		}
+	}
+	m.mu.Unlock()
+	defer m.turns.take(keys)()
+	m.mu.Lock()
+	todo := map[string][]*Claim{}
+	var last []*Claim
+	shared := false
+	for _, key := range slices.Sorted(maps.Keys(m.claims)) {
+		c := m.claims[key]
+		switch {
+		case !slices.Contains(c.Pods, uid):
+		case len(c.Pods) > 1:
+			c.Pods = slices.DeleteFunc(c.Pods, func(x types.UID) bool { return x == uid })
+			shared = true
+		default:
+			last = append(last, c)
+			for name, d := range c.Drivers {
+				if !d.SkipUnprepare {
+					todo[name] = append(todo[name], c)
+				}
+			}
+		}
+	}
+	m.mu.Unlock()
+	if len(last) == 0 && !shared {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(todo)) {
+		if err := m.away(ctx, name, todo[name]); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range last {
+		delete(m.claims, c.key())
+	}
+	return m.save()
+}
+
+// away lets a driver put claims back.
+func (m *Manager) away(ctx context.Context, name string, claims []*Claim) error {
+	d := m.driver(name)
+	if d == nil {
+		return fmt.Errorf("DRA driver %s is not registered", name)
+	}
+	r, err := d.unprepare(ctx, requests(claims))
+	if err != nil {
+		return fmt.Errorf("NodeUnprepareResources: %w", err)
+	}
+	for uid, answer := range r {
+		at := slices.IndexFunc(claims, func(c *Claim) bool { return string(c.UID) == uid })
+		switch {
+		case at < 0:
+			return fmt.Errorf("NodeUnprepareResources returned result for unknown claim UID %s", uid)
+		case answer.GetError() != "":
+			return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %s", claims[at].Name, answer.Error)
+		}
+	}
+	if left := len(claims) - len(r); left != 0 {
+		return fmt.Errorf("NodeUnprepareResources skipped %d ResourceClaims", left)
+	}
+	return nil
+}
+
+// Keep puts the claims of Pods away that are gone. It is called when all sources of Pods were seen, and again from time to time:
+// a driver may have been away.
+func (m *Manager) Keep(ctx context.Context, lives func(types.UID) bool) error {
+	m.mu.Lock()
+	var gone []types.UID
+	for _, c := range m.claims {
+		for _, uid := range c.Pods {
+			if !lives(uid) && !slices.Contains(gone, uid) {
+				gone = append(gone, uid)
+			}
+		}
+	}
+	m.mu.Unlock()
+	var errs []error
+	for _, uid := range gone {
+		errs = append(errs, m.Unprepare(ctx, uid))
+	}
+	return errors.Join(errs...)
+}
+
+// Uses says that something may have to be put away for a Pod.
+func (m *Manager) Uses(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.claims {
+		if slices.Contains(c.Pods, uid) {
+			return true
+		}
+	}
+	return false
+}
+
+// CDI are the devices that a container has by claims, by the names that the runtime knows.
+func (m *Manager) CDI(p *corev1.Pod, c *corev1.Container) ([]string, error) {
+	uses, err := usesOf(p, c)
+	if err != nil || len(uses) == 0 {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []string
+	for _, u := range uses {
+		have := m.claims[p.Namespace+"/"+u.claim]
+		if have == nil || !have.Prepared {
+			return nil, fmt.Errorf("the ResourceClaim %s is not prepared", u.claim)
+		}
+		for _, name := range slices.Sorted(maps.Keys(have.Drivers)) {
+			for _, d := range have.Drivers[name].Devices {
+				if !d.serves(u.request) {
+					continue
+				}
+				for _, id := range d.CDI {
+					if !slices.Contains(out, id) {
+						out = append(out, id)
+					}
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// Resources is what the pod resources API says of the claims of a container.
+func (m *Manager) Resources(p *corev1.Pod, c *corev1.Container) (out []*podresources.DynamicResource) {
+	uses, err := usesOf(p, c)
+	if err != nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := map[string]bool{}
+	for _, u := range uses {
+		have := m.claims[p.Namespace+"/"+u.claim]
+		if have == nil || seen[u.claim] {
+			continue
+		}
+		seen[u.claim] = true
+		r := &podresources.DynamicResource{ClaimName: have.Name, ClaimNamespace: have.Namespace}
+		for _, name := range slices.Sorted(maps.Keys(have.Drivers)) {
+			for _, d := range have.Drivers[name].Devices {
+				x := &podresources.ClaimResource{DriverName: name, PoolName: d.Pool, DeviceName: d.Name}
+				if d.Share != "" {
+					x.ShareId = &d.Share
+				}
+				for _, id := range d.CDI {
+					x.CdiDevices = append(x.CdiDevices, &podresources.CDIDevice{Name: id})
+				}
+				r.ClaimResources = append(r.ClaimResources, x)
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
