@@ -157,6 +157,8 @@ func start(t *testing.T, dir string) (*Manager, func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- m.Run(ctx) }()
+	// Plugins come when the door is open; what they had before is swept.
+	eventually(t, "the door is open", func() bool { _, err := os.Stat(filepath.Join(dir, "kubelet.sock")); return err == nil })
 	return m, func() {
 		cancel()
 		if err := <-done; err != nil {
