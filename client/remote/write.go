@@ -1,0 +1,175 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/client"
+	"proa.dev/kinds/codec"
+	"proa.dev/kinds/kind"
+)
+
+// within bounds a request that is no watch; the server does too.
+const within = 65 * time.Second
+
+// owned says who owns the fields of a write, and that unknown ones are no matter.
+func owned() url.Values {
+	return url.Values{"fieldManager": {self}, "fieldValidation": {metav1.FieldValidationIgnore}}
+}
+
+// Get reads one object or subresource.
+func (c *Client) Get(ctx context.Context, gr schema.GroupResource, namespace, name, sub string) (kind.Object, error) {
+	def, err := c.def(gr)
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		return nil, errors.New("an object without a name cannot be read")
+	}
+	return c.do(ctx, &call{method: http.MethodGet, def: def, namespace: namespace, name: name, sub: sub}, nil)
+}
+
+// Create stores a new object.
+func (c *Client) Create(ctx context.Context, gr schema.GroupResource, obj kind.Object) (kind.Object, error) {
+	def, err := c.def(gr)
+	if err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
+	return c.do(ctx, &call{method: http.MethodPost, def: def, namespace: obj.GetNamespace(), query: owned()}, obj)
+}
+
+// Update stores a changed object, or a subresource of it.
+func (c *Client) Update(ctx context.Context, gr schema.GroupResource, obj kind.Object, sub string) (kind.Object, error) {
+	def, err := c.def(gr)
+	if err != nil {
+		return nil, err
+	}
+	if obj.GetName() == "" {
+		return nil, errors.New("an object without a name cannot be updated")
+	}
+	return c.do(ctx, &call{method: http.MethodPut, def: def, namespace: obj.GetNamespace(), name: obj.GetName(), sub: sub, query: owned()}, obj)
+}
+
+// Act creates a subresource.
+func (c *Client) Act(ctx context.Context, gr schema.GroupResource, namespace, name, sub string, body kind.Object) (kind.Object, error) {
+	def, err := c.def(gr)
+	if err != nil {
+		return nil, err
+	}
+	if name == "" || sub == "" {
+		return nil, errors.New("an action needs the name of an object, and its own")
+	}
+	return c.do(ctx, &call{method: http.MethodPost, def: def, namespace: namespace, name: name, sub: sub, query: owned()}, body)
+}
+
+// Delete removes one object.
+func (c *Client) Delete(ctx context.Context, gr schema.GroupResource, namespace, name string, options metav1.DeleteOptions) error {
+	if name == "" {
+		return errors.New("an object without a name cannot be deleted")
+	}
+	return c.remove(ctx, gr, namespace, name, options)
+}
+
+// DeleteAll removes all objects of a namespace.
+func (c *Client) DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, options metav1.DeleteOptions) error {
+	return c.remove(ctx, gr, namespace, "", options)
+}
+
+func (c *Client) remove(ctx context.Context, gr schema.GroupResource, namespace, name string, options metav1.DeleteOptions) error {
+	def, err := c.def(gr)
+	if err != nil {
+		return err
+	}
+	options.Kind, options.APIVersion = "DeleteOptions", "v1"
+	body, err := json.Marshal(&options)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, within)
+	defer stop()
+	resp, err := c.send(ctx, &call{method: http.MethodDelete, def: def, namespace: namespace, name: name, body: body, media: codec.JSON})
+	if err == nil {
+		_, err = read(resp, maxList)
+	}
+	if err == nil || unsure(err) {
+		client.TrailOf(ctx).Wrote(gr, 0) // the answer does not tell the revision
+	}
+	return err
+}
+
+// do makes a request with an object, if there is one, and returns the object of the answer. A Status is none.
+func (c *Client) do(ctx context.Context, q *call, obj kind.Object) (kind.Object, error) {
+	want, into := q.def.GroupVersionKind, q.def.New
+	if q.sub != "" {
+		s := q.def.Sub(q.sub)
+		if s == nil {
+			return nil, fmt.Errorf("%s has no subresource %s", q.def.Resource(), q.sub)
+		}
+		if s.Body != nil && s.Body.New != nil {
+			want, into = s.Body.GroupVersionKind, s.Body.New
+		}
+	}
+	q.media = mediaOf(into())
+	if obj != nil {
+		obj.GetObjectKind().SetGroupVersionKind(want)
+		body, err := c.encode(obj, q.media)
+		if err != nil {
+			return nil, err
+		}
+		q.body = body
+	}
+	trail := client.TrailOf(ctx)
+	ctx, stop := context.WithTimeout(ctx, within)
+	defer stop()
+	out, err := c.exchange(ctx, q, want, into)
+	if q.method == http.MethodGet {
+		return out, err
+	}
+	switch {
+	case err != nil && unsure(err), err == nil && out == nil:
+		trail.Wrote(q.def.Resource(), 0)
+	case err == nil && !q.def.Asked:
+		rev, perr := strconv.ParseInt(out.GetResourceVersion(), 10, 64)
+		if perr != nil || q.sub != "" {
+			rev = 0 // a subresource may have written something else, too
+		}
+		trail.Wrote(q.def.Resource(), rev)
+	}
+	return out, err
+}
+
+func (c *Client) exchange(ctx context.Context, q *call, want schema.GroupVersionKind, into func() kind.Object) (kind.Object, error) {
+	resp, err := c.send(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	data, err := read(resp, maxObject)
+	if err != nil {
+		return nil, err
+	}
+	if isStatus(data, q.media) {
+		return nil, nil //nolint:nilnil // as package client has it: success without an object
+	}
+	return c.decode(data, q.media, want, into())
+}
+
+// unsure says that a write may have happened although it failed.
+func unsure(err error) bool {
+	var st apierrors.APIStatus
+	if !errors.As(err, &st) {
+		return true // the connection broke
+	}
+	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err)
+}
