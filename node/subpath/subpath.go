@@ -29,6 +29,9 @@ func Check(sub string) error {
 	return nil
 }
 
+// ErrMake says that a part of a volume is not there and cannot be made.
+var ErrMake = errors.New("the folder cannot be made")
+
 var errBack = errors.New("must not contain '..'")
 
 // Mount shows a part of a volume at a target. A part that is not there becomes a folder with the mode of the volume. Mounted
@@ -51,7 +54,7 @@ func Mount(volume, sub, target string) error {
 	fd, err := v.open(sub)
 	if errors.Is(err, unix.ENOENT) {
 		if err := v.make(sub); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrMake, err)
 		}
 		fd, err = v.open(sub)
 	}

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -90,6 +91,9 @@ func (v *Volumes) bind(ctx context.Context, p *corev1.Pod, c *corev1.Container, 
 	if err := subpath.Mount(vol.path, sub, out.HostPath); err != nil {
 		// What is wrong is for the log: the text would tell the container about the host.
 		v.Log.WarnContext(ctx, "a part of a volume cannot be shown", "pod", p.Namespace+"/"+p.Name, "container", c.Name, "volume", m.Name, "subPath", sub, "err", err)
+		if errors.Is(err, subpath.ErrMake) {
+			return nil, fmt.Errorf("failed to create subPath directory for volumeMount %q of container %q", m.Name, c.Name)
+		}
 		return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", m.Name, c.Name)
 	}
 	return out, nil

@@ -33,6 +33,7 @@ type kept struct {
 	ready  map[string]*mounted // by the name of the volume
 	failed map[string]int      // how often in a row
 	timer  *time.Timer
+	stopIt context.CancelFunc // ends the work that is going on
 	gone   bool
 }
 
@@ -85,6 +86,10 @@ func (v *Volumes) advance(ctx context.Context, k *kept, used []*corev1.Volume) (
 	if gone {
 		return state{}, errGone
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	k.begin(stop)
+	defer k.begin(nil)
 	results := make([]result, len(used))
 	var all sync.WaitGroup
 	for i, vol := range used {
@@ -99,6 +104,15 @@ func (v *Volumes) advance(ctx context.Context, k *kept, used []*corev1.Volume) (
 	}
 	v.setAlarm(k, used, results)
 	return s, nil
+}
+
+// begin notes how to end the work that begins.
+func (k *kept) begin(stop context.CancelFunc) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stopIt = stop; stop != nil && k.gone {
+		stop()
+	}
 }
 
 // note keeps what came of an attempt.
@@ -239,7 +253,9 @@ func (v *Volumes) refresh(ctx context.Context, uid types.UID) {
 	if len(live) == 0 {
 		return
 	}
-	if _, err := v.advance(ctx, k, live); err != nil {
+	limit, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	if _, err := v.advance(limit, k, live); err != nil {
 		v.Log.DebugContext(ctx, "volumes are not brought up to date", "pod", uid, "err", err)
 	}
 }

@@ -33,7 +33,7 @@ import (
 
 // world is a cluster with one node, and the volumes of that node.
 type world struct {
-	*testing.T
+	testing.TB
 	cluster *proatest.Cluster
 	agent   client.Client
 	pods    client.View
@@ -45,14 +45,14 @@ type world struct {
 	events []string
 }
 
-func start(t *testing.T) *world {
+func start(t testing.TB) *world {
 	t.Helper()
 	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, cluster: c, dir: dir}
+	w := &world{TB: t, cluster: c, dir: dir}
 	w.agent = c.Server.Client(&user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes", "system:authenticated"}})
 	w.create(gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"kubernetes.io/hostname": "n1"}}})
 	if w.pods, err = w.agent.Part(t.Context(), gr.Pods, client.Scope{Node: "n1"}); err != nil {
@@ -174,7 +174,7 @@ func (w *world) read(path string) string {
 	return string(data)
 }
 
-func asRoot(t *testing.T) {
+func asRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount")
