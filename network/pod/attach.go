@@ -22,7 +22,44 @@ func (n *Network) attach(ns *os.File, r *record) error {
 	if err := n.pair(ns, pod, r); err != nil {
 		return err
 	}
+	if err := n.introduce(r); err != nil {
+		return err
+	}
 	return n.furnish(pod, r)
+}
+
+// sticky is NTF_STICKY: the entry stays where it is, whoever sends from elsewhere.
+const sticky = 0x40
+
+// introduce tells the node which hardware address the container has, and the bridge where it is, for good. Nobody has to ask,
+// and nobody else on the bridge can claim to be the container.
+func (n *Network) introduce(r *record) error {
+	link, err := n.host.LinkByName(r.HostIf)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", r.HostIf, err)
+	}
+	mac := hardware(r.Addresses[0])
+	err = n.host.NeighSet(&netlink.Neigh{
+		Family: unix.AF_BRIDGE, LinkIndex: link.Attrs().Index, HardwareAddr: mac, State: unix.NUD_NOARP, Flags: unix.NTF_MASTER | sticky,
+	})
+	if err != nil {
+		return fmt.Errorf("tell the bridge where %s is: %w", mac, err)
+	}
+	for _, a := range r.Addresses {
+		neighbour := &netlink.Neigh{LinkIndex: n.bridgeIndex(), IP: a.AsSlice(), HardwareAddr: mac, State: unix.NUD_PERMANENT}
+		if err := n.host.NeighSet(neighbour); err != nil {
+			return fmt.Errorf("tell the node that %s is at %s: %w", a, mac, err)
+		}
+	}
+	return nil
+}
+
+// unlearn makes the node forget where a container was.
+func (n *Network) unlearn(r *record) {
+	for _, a := range r.Addresses {
+		// Nobody has this address now. If it cannot be removed it does no harm: the next owner has the same hardware address.
+		_ = n.host.NeighDel(&netlink.Neigh{LinkIndex: n.bridgeIndex(), IP: a.AsSlice(), State: unix.NUD_PERMANENT})
+	}
 }
 
 // enter prepares the container's namespace and opens netlink in it. Settings for interfaces that will come are made before
@@ -120,8 +157,13 @@ func (n *Network) furnish(pod *netlink.Handle, r *record) error {
 			return fmt.Errorf("give %s the address %s: %w", r.IfName, a, err)
 		}
 	}
+	router := hardware(gateway(n.PodCIDRs[0]))
 	for _, gw := range n.gatewaysOf(r) {
 		index := eth.Attrs().Index
+		// The container knows its router and listens to nobody else who says he is.
+		if err := pod.NeighSet(&netlink.Neigh{LinkIndex: index, IP: gw.AsSlice(), HardwareAddr: router, State: unix.NUD_PERMANENT}); err != nil {
+			return fmt.Errorf("introduce the node %s: %w", gw, err)
+		}
 		direct := &netlink.Route{LinkIndex: index, Dst: single(gw), Scope: netlink.SCOPE_LINK}
 		if err := pod.RouteReplace(direct); err != nil {
 			return fmt.Errorf("add the route to the node %s: %w", gw, err)
@@ -152,6 +194,7 @@ func everywhere(a netip.Addr) netip.Prefix {
 
 // detach removes the interfaces of a container, at once.
 func (n *Network) detach(r *record) error {
+	n.unlearn(r)
 	names := []string{r.HostIf}
 	if r.Shaped {
 		names = append(names, shaper(r.HostIf))

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -78,6 +79,11 @@ func (n *Network) ensureBridge() (netlink.Link, error) {
 	}
 	if link.Type() != "bridge" {
 		return nil, fmt.Errorf("there is an interface of this name, and it is a %s; choose another name for the bridge", link.Type())
+	}
+	if mac := hardware(gateway(n.PodCIDRs[0])); !bytes.Equal(link.Attrs().HardwareAddr, mac) {
+		if err := n.host.LinkSetHardwareAddr(link, mac); err != nil {
+			return nil, err
+		}
 	}
 	if err := sysctl("net/ipv4/conf/"+n.Bridge+"/route_localnet", "1"); err != nil {
 		return nil, err

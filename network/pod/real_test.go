@@ -5,16 +5,19 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"proa.dev/network/cni"
 	"proa.dev/network/nettest"
@@ -385,6 +388,79 @@ func TestNoAddressIsFree(t *testing.T) {
 	}
 	x.must(cni.Del, "c3", nil, nil)
 	x.pod("c6", nil)
+}
+
+// TestPodsCannotLie has a Pod claim to be another, to be the router, and to be a router of the world.
+func TestPodsCannotLie(t *testing.T) {
+	c := dualStack(t.TempDir())
+	x := start(t, c)
+	victim, client, liar := x.pod("victim", nil), x.pod("client", nil), x.pod("liar", nil)
+	victim.Listen("tcp", ":80", "victim")
+	liar.Listen("tcp", ":80", "liar")
+	liar.Do(func() {
+		lie(t, victim.v4, hardware(netip.MustParseAddr(liar.v4)))
+		lie(t, "10.244.7.1", hardware(netip.MustParseAddr(liar.v4)))
+		// With the victim's hardware address too.
+		lie(t, victim.v4, hardware(netip.MustParseAddr(victim.v4)))
+		advertise(t)
+	})
+	for range 3 {
+		nettest.Same(t, "from a Pod", client.Ask("tcp", nettest.At(victim.v4, 80)), "victim "+client.v4)
+		nettest.Same(t, "from the node", nettest.Home(t).Ask("tcp", nettest.At(victim.v4, 80)), "victim 10.244.7.1")
+	}
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range routes {
+		if r.Gw != nil || r.Dst != nil && r.Dst.String() == "fd66::/64" {
+			t.Errorf("the node believes a Pod that it is a router: %v", r)
+		}
+	}
+}
+
+// lie sends an ARP reply: this IP address is at this hardware address.
+func lie(t *testing.T, ip string, mac net.HardwareAddr) {
+	link, err := netlink.LinkByName("eth0")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer unix.Close(fd)
+	addr := netip.MustParseAddr(ip).AsSlice()
+	frame := slices.Concat([]byte{255, 255, 255, 255, 255, 255}, mac, []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 2}, mac, addr, []byte{255, 255, 255, 255, 255, 255}, addr)
+	to := &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index, Halen: 6, Addr: [8]byte{255, 255, 255, 255, 255, 255}}
+	for range 3 {
+		if err := unix.Sendto(fd, frame, 0, to); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// advertise says that we are a router, for half an hour, and that a network is here.
+func advertise(t *testing.T) {
+	conn, err := net.ListenPacket("ip6:ipv6-icmp", "::")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.IPConn).SyscallConn()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255) })
+	prefix := netip.MustParseAddr("fd66::").AsSlice()
+	ra := slices.Concat([]byte{134, 0, 0, 0, 64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0}, []byte{3, 4, 64, 0xc0, 0, 0, 0x07, 0x08, 0, 0, 0x07, 0x08, 0, 0, 0, 0}, prefix)
+	if _, e := conn.WriteTo(ra, &net.IPAddr{IP: net.ParseIP("ff02::1"), Zone: "eth0"}); e != nil || err != nil {
+		t.Error(e, err)
+	}
 }
 
 func TestBadRequests(t *testing.T) {

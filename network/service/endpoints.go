@@ -57,7 +57,7 @@ func read(e *discoveryv1.Endpoint, portNumber int32, node nodeFacts) (endpoint, 
 		return endpoint{}, false
 	}
 	ip, ok := parse(e.Addresses[0])
-	if !ok {
+	if !ok || !reachable(ip) {
 		return endpoint{}, false
 	}
 	out := endpoint{
@@ -78,6 +78,12 @@ func read(e *discoveryv1.Endpoint, portNumber int32, node nodeFacts) (endpoint, 
 	}
 	out.forZone, out.forNode = slices.Contains(out.zones, node.zone), slices.Contains(out.nodes, node.name)
 	return out, true
+}
+
+// reachable refuses addresses that mean the node itself, or something beside it: the API refuses them too, and this is for
+// what comes past it.
+func reachable(ip netip.Addr) bool {
+	return !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsUnspecified()
 }
 
 // usage is how a port's endpoints are used.
