@@ -5,9 +5,9 @@
 //	go run ./test/bench --proa bin/proa                    start proa, measure it
 //	go run ./test/bench --proa bin/proa --upstream --out docs/benchmarks.md
 //
-// There are three suites: front (requests and watches), loops (controllers) and
-// schedule (the scheduler). --suite chooses one; --only chooses measurements of
-// the last two by a regular expression, --list names them, --scale makes the
+// There are four suites: front (requests and watches), loops (controllers),
+// schedule (the scheduler) and node (the agent, with real containers: as root).
+// --suite chooses one; --only chooses measurements of the last three by a regular expression, --list names them, --scale makes the
 // numbers of nodes and Pods smaller or larger. With --out the sections of the
 // suites that did not run stay as they are.
 //
@@ -52,7 +52,8 @@ type settings struct {
 	scale    float64        // factor for the sizes of the schedule suite
 	limit    time.Duration  // longest wait for one result of loops and scheduler
 	large    bool           // run the largest workload on upstream too
-	only     *regexp.Regexp // measurements of loops and schedule to run
+	only     *regexp.Regexp // measurements of loops, schedule and node to run
+	bin      string         // the path of proa; the parts of a node are beside it
 }
 
 // wanted tells whether a measurement is to be run.
@@ -72,9 +73,9 @@ type flags struct {
 
 func parse() (flags, error) {
 	var f flags
-	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule or all")
-	flag.StringVar(&f.only, "only", "", "measurements of loops and schedule to run, as a regular expression")
-	flag.BoolVar(&f.list, "list", false, "name the measurements of loops and schedule, and do nothing else")
+	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule, node, or all but node")
+	flag.StringVar(&f.only, "only", "", "measurements of loops, schedule and node to run, as a regular expression")
+	flag.BoolVar(&f.list, "list", false, "name the measurements of loops, schedule and node, and do nothing else")
 	flag.IntVar(&f.wakes, "wakes", 200, "samples of each loop that is woken")
 	flag.IntVar(&f.replicas, "replicas", 500, "Pods of the Deployment")
 	flag.IntVar(&f.nodes, "nodes", 1000, "nodes of the idle measurement")
@@ -100,6 +101,7 @@ func parse() (flags, error) {
 	flag.IntVar(&f.objects, "objects", 10000, "objects for the memory measurement, and in the namespace that is deleted")
 	flag.Parse()
 	f.settings.watchers = ints(f.watchers)
+	f.bin = f.proa
 	f.load = loadAverage()
 	flag.Visit(func(x *flag.Flag) {
 		switch x.Name {
@@ -158,6 +160,7 @@ func suites() []suite {
 		{"front", "Requests and watches", front},
 		{"loops", "Controllers", whole(loopSteps)},
 		{"schedule", "Scheduler", whole(scheduleSteps)},
+		{"node", "Node", agents},
 	}
 }
 
@@ -166,11 +169,14 @@ func run(ctx context.Context, f flags) error {
 		for _, s := range append(loopSteps(f.settings), scheduleSteps(f.settings)...) {
 			fmt.Println(s.name)
 		}
+		for _, s := range agentSteps() {
+			fmt.Println(s.name)
+		}
 		return nil
 	}
 	var sections []section
 	for _, s := range suites() {
-		if f.suite != "all" && f.suite != s.name {
+		if f.suite != s.name && (f.suite != "all" || s.name == "node") {
 			continue
 		}
 		part := section{suite: s}
@@ -184,7 +190,7 @@ func run(ctx context.Context, f flags) error {
 		sections = append(sections, part)
 	}
 	if len(sections) == 0 {
-		return fmt.Errorf("there is no suite %q; take front, loops, schedule or all", f.suite)
+		return fmt.Errorf("there is no suite %q; take front, loops, schedule, node or all", f.suite)
 	}
 	return report(f, sections)
 }

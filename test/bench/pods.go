@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ func podSpec(cpu string) corev1.PodSpec {
 		Containers: []corev1.Container{{
 			Name: "pause", Image: "registry.k8s.io/pause:3.10.1",
 			Ports:     []corev1.ContainerPort{{ContainerPort: 80}},
-			Resources: corev1.ResourceRequirements{Requests: room, Limits: room},
+			Resources: corev1.ResourceRequirements{Requests: room, Limits: maps.Clone(room)},
 		}},
 	}
 }

@@ -280,5 +280,15 @@ func notes(f flags) map[string]string {
 - Nodes are objects whose Leases this tool renews: every 10 s, and for more than 1,000 nodes every 30 s.
 - The named workloads have the shapes of those in upstream's scheduler_perf, with fewer Pods, and over the real API.
 `,
+		"node": `- Both agents stand on the same ground, which this tool runs: containerd, its shim, runc and the pod network (` + "`proa-cni`" + `) as
+  proa sets them up. It counts for neither, and neither does the memory of the shims. Upstream is etcd, kube-apiserver,
+  kube-controller-manager, kube-scheduler and kubelet, with cgroupfs and client limits that are never reached.
+- The agent of upstream is the kubelet alone; that of proa is its one process, with API, etcd, controllers and scheduler.
+  The whole cluster of upstream is all five processes.
+- The floor is RunPodSandbox, CreateContainer and StartContainer called one after the other by this tool, before the cluster starts.
+- A Pod has one container, whose image is there, and a token of its ServiceAccount. Applied to Ready ends when a watch shows it
+  in the status of the Deployment; bound to Ready begins when a watch shows the Pod with its node.
+- With grace period 0 the API forgets a Pod at once; the row ends when its sandbox does not run any more.
+`,
 	}
 }

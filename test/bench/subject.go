@@ -16,7 +16,9 @@ type subject struct {
 	front func(context.Context) (*upstream.System, error)
 	// whole starts the whole control plane from nothing, with further flags;
 	// nil for a running server.
-	whole    func(context.Context, ...string) (*upstream.System, error)
+	whole func(context.Context, ...string) (*upstream.System, error)
+	// agent starts a cluster with a node that runs containers; nil for a running server.
+	agent    agentStart
 	accounts bool // front has the controller that makes default ServiceAccounts
 	// simulates tells that whole can be asked to simulate nodes.
 	simulates bool
@@ -42,6 +44,7 @@ func (f flags) systems() []*subject {
 				// a node that is given up would spoil the measurement.
 				return upstream.Start(ctx, upstream.Options{Whole: true, ManagerArgs: []string{"--node-monitor-grace-period=10m"}})
 			},
+			agent:    startKubelet,
 			accounts: f.manager,
 		})
 	}
@@ -52,6 +55,7 @@ func (f flags) systems() []*subject {
 			whole: func(ctx context.Context, args ...string) (*upstream.System, error) {
 				return upstream.StartProa(ctx, f.proa, args...)
 			},
+			agent:     startAgent(f.proa),
 			accounts:  true,
 			simulates: canSimulate(f.proa),
 		})

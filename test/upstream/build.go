@@ -37,6 +37,7 @@ func programs() map[string]program {
 		"kube-apiserver":          {module: kubernetes, pkg: kubernetes + "/cmd/kube-apiserver"},
 		"kube-controller-manager": {module: kubernetes, pkg: kubernetes + "/cmd/kube-controller-manager"},
 		"kube-scheduler":          {module: kubernetes, pkg: kubernetes + "/cmd/kube-scheduler"},
+		"kubelet":                 {module: kubernetes, pkg: kubernetes + "/cmd/kubelet"},
 		"kubectl":                 {module: kubernetes, pkg: kubernetes + "/cmd/kubectl"},
 		"e2e.test":                {module: kubernetes, pkg: kubernetes + "/test/e2e", test: true},
 		"etcd":                    {module: "go.etcd.io/etcd/server/v3", pkg: "go.etcd.io/etcd/server/v3"},

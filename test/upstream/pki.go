@@ -106,7 +106,11 @@ func publicPEM(key crypto.Signer) ([]byte, error) {
 const (
 	managerKubeconfig   = "controller-manager.kubeconfig"
 	schedulerKubeconfig = "scheduler.kubeconfig"
+	nodeKubeconfig      = "kubelet.kubeconfig"
 )
+
+// Node is the name of the one node whose agent may join a system.
+const Node = "node-a"
 
 // writePKI lays out everything kube-apiserver wants to be given, and the
 // kubeconfigs of the administrator and the other parts, in dir.
@@ -156,6 +160,7 @@ func writePKI(dir, server string) error {
 	users := map[string]pkix.Name{
 		managerKubeconfig:   {CommonName: "system:kube-controller-manager"},
 		schedulerKubeconfig: {CommonName: "system:kube-scheduler"},
+		nodeKubeconfig:      {CommonName: "system:node:" + Node, Organization: []string{"system:nodes"}},
 		"admin.kubeconfig":  {CommonName: "kubernetes-admin", Organization: []string{"system:masters"}},
 	}
 	for name, subject := range users {

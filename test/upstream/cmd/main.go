@@ -4,7 +4,7 @@
 //	KUBECTL=$(go run ./test/upstream/cmd kubectl)
 //
 // The names are etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
-// kubectl, kubectl-old, e2e.test, agnhost, nonewprivs and sample-apiserver.
+// kubelet, kubectl, kubectl-old, e2e.test, agnhost, nonewprivs and sample-apiserver.
 //
 // With the word run it instead starts a whole upstream control plane, prints
 // the path of its admin kubeconfig once the default ServiceAccount is there,

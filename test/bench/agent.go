@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/test/bench/ground"
+	"proa.dev/test/upstream"
+)
+
+// maxPods is how many Pods an agent takes: more than are measured at once.
+const maxPods = 150
+
+// stage is a cluster with one node that runs containers.
+type stage struct {
+	*trial
+	ground *ground.Ground
+	system *upstream.System
+	agent  []int // the process of the agent
+}
+
+// agentStart starts a cluster whose one node stands on the ground, and names the agent's process. The function it returns
+// removes what the agent has left on the machine once the system has halted.
+type agentStart func(context.Context, *ground.Ground) (s *upstream.System, agent int, clean func(context.Context) error, err error)
+
+// startKubelet starts the whole of upstream with a kubelet.
+func startKubelet(ctx context.Context, g *ground.Ground) (*upstream.System, int, func(context.Context) error, error) {
+	s, err := upstream.Start(ctx, upstream.Options{Whole: true})
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	clean := func(context.Context) error { return ground.Unmount(s.Dir()) }
+	pid, err := s.StartKubelet(ctx, upstream.Kubelet{Runtime: g.Socket, Groups: g.Groups, MaxPods: maxPods})
+	if err != nil {
+		s.Stop()
+		return nil, 0, nil, err
+	}
+	return s, pid, clean, nil
+}
+
+// startAgent starts proa with a node.
+func startAgent(bin string) agentStart {
+	return func(ctx context.Context, g *ground.Ground) (*upstream.System, int, func(context.Context) error, error) {
+		s, err := upstream.StartProa(ctx, bin, "--node", upstream.Node, "--node-port", "0", "--container-runtime-endpoint", g.Socket,
+			"--max-pods", fmt.Sprint(maxPods), "--image-gc-high-threshold", "100", "--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%")
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		clean := func(ctx context.Context) error {
+			if out, err := exec.CommandContext(ctx, bin, "down", "--purge", "--data-dir", s.Data).CombinedOutput(); err != nil {
+				return fmt.Errorf("%w\n%s", err, out)
+			}
+			return ground.Unmount(s.Dir())
+		}
+		return s, s.Pids()[0], clean, nil
+	}
+}
+
+// agents is the suite of the node: everything is measured on one cluster.
+func agents(ctx context.Context, t *subject, r *result, set settings) (err error) {
+	if t.agent == nil {
+		return errors.New("the suite of the node starts its own clusters; it cannot measure a running one")
+	}
+	bin, err := filepath.Abs(filepath.Dir(set.bin))
+	if err != nil {
+		return err
+	}
+	g, err := ground.Start(ctx, bin)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.Close(ctx)) }()
+	if set.wanted("floor") {
+		if err := floor(ctx, r, g); err != nil {
+			return fmt.Errorf("the runtime's floor: %w", err)
+		}
+	}
+	system, pid, clean, err := t.agent(ctx, g)
+	if err != nil {
+		return err
+	}
+	defer system.Stop()
+	defer func() {
+		// Containers end with the ground, before the files below them go.
+		err = errors.Join(err, g.Close(ctx), clean(context.WithoutCancel(ctx)))
+	}()
+	defer system.Halt()
+	c, err := newCluster(system.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	st := &stage{trial: &trial{cluster: c, set: set, r: r, pids: system.Pids()}, ground: g, system: system, agent: []int{pid}}
+	if err := st.measure(ctx); err != nil {
+		if dead := system.Dead(); dead != "" {
+			fmt.Fprintln(os.Stderr, dead)
+		}
+		return err
+	}
+	return nil
+}
+
+// measure runs the measurements one after the other. One that fails is reported, and the others go on.
+func (st *stage) measure(ctx context.Context) error {
+	if err := st.waitNodes(ctx, 1, func(n *corev1.Node) string {
+		if why := ready(n); why != "" {
+			return why
+		}
+		return untainted(n)
+	}); err != nil {
+		return fmt.Errorf("%w\n%s", err, st.system.Log())
+	}
+	for _, s := range agentSteps() {
+		if !st.set.wanted(s.name) {
+			continue
+		}
+		progress("%s: %s", st.r.Name, s.name)
+		start := time.Now()
+		if err := s.run(ctx, st); err != nil {
+			st.r.failed(s.name, err)
+		}
+		progress("%s: %s took %s", st.r.Name, s.name, time.Since(start).Round(100*time.Millisecond))
+		if err := st.empty(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// empty removes the Pods of a measurement.
+func (st *stage) empty(ctx context.Context) error {
+	var spaces corev1.NamespaceList
+	if err := st.core.Get().Resource("namespaces").Param("labelSelector", "proa.dev/bench").Do(ctx).Into(&spaces); err != nil {
+		return err
+	}
+	for _, x := range spaces.Items {
+		if x.DeletionTimestamp == nil {
+			if err := (place{door: st.core, resource: "namespaces"}).remove(ctx, x.Name, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return until(ctx, 5*time.Minute, func() (bool, error) {
+		var pods corev1.PodList
+		if err := st.core.Get().Resource("pods").Param("resourceVersion", "0").Do(ctx).Into(&pods); err != nil {
+			return false, err
+		}
+		return len(pods.Items) == 0, sleep(ctx, 50*time.Millisecond)
+	})
+}
+
+// floor is what the runtime takes for a Pod without any agent.
+func floor(ctx context.Context, r *result, g *ground.Ground) error {
+	const warm, count = 2, 9
+	var samples []time.Duration
+	for i := range warm + count {
+		took, err := g.Floor(ctx)
+		if err != nil {
+			return err
+		}
+		if i >= warm {
+			samples = append(samples, took)
+		}
+	}
+	r.add(floorRow, "ms", millis(samples, 50), lower)
+	return nil
+}
+
+// floorRow names the row that others are compared with.
+const floorRow = "floor: the runtime alone, for one Pod, p50"
