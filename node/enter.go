@@ -29,7 +29,7 @@ func (a *Agent) enter(p *corev1.Pod) *pod.Verdict {
 // others are the Pods that use the node beside one.
 func (a *Agent) others(p *corev1.Pod) (out []*corev1.Pod) {
 	for _, x := range a.pods.Pods() {
-		if x.Pod.UID != p.UID && !over(x.Pod) && !x.Ended {
+		if x.Pod.UID != p.UID && !over(x.Pod) && !x.Ended && !x.Gone {
 			out = append(out, x.Pod)
 		}
 	}

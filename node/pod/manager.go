@@ -114,8 +114,14 @@ func (m *Manager) begin(w *worker) {
 		w.run(ctx)
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if ctx.Err() == nil {
-			delete(m.workers, w.pod.UID)
+		if ctx.Err() != nil {
+			return
+		}
+		delete(m.workers, w.pod.UID)
+		for _, next := range m.workers {
+			if sameName(next, w) {
+				next.poke() // it may have waited
+			}
 		}
 	})
 }
@@ -136,9 +142,27 @@ func (m *Manager) Update(p *corev1.Pod, v *Verdict) {
 	w.update(p)
 }
 
+// follows says whether a static Pod has to wait: one of that name, which is in no source any more, is still here. It is the
+// same file, and so the same ports and folders.
+func (m *Manager) follows(w *worker, p *corev1.Pod) bool {
+	if !static(p) {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, x := range m.workers {
+		if x != w && sameName(x, w) && x.left() {
+			return true
+		}
+	}
+	return false
+}
+
+func sameName(a, b *worker) bool { return a.name == b.name }
+
 func (m *Manager) newWorker(p *corev1.Pod) *worker {
 	return &worker{
-		m: m, log: m.Log.With("pod", p.Namespace+"/"+p.Name), pod: p, eye: eye{runtime: m.Client, said: m.Said},
+		m: m, log: m.Log.With("pod", p.Namespace+"/"+p.Name), pod: p, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, eye: eye{runtime: m.Client, said: m.Said},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}),
 		images: map[string]*image{}, busy: map[string]context.CancelFunc{}, waiting: map[string]fact.Waiting{}, hold: map[string]time.Time{},
 		fails: map[string]int{}, backoffs: backoffs{}, told: map[string]time.Time{},
@@ -191,7 +215,7 @@ func (m *Manager) Pods() (out []Local) {
 	defer m.mu.Unlock()
 	for _, w := range m.workers {
 		w.mu.Lock()
-		out = append(out, Local{Pod: w.pod, Facts: w.last, Ended: w.verdict != nil})
+		out = append(out, Local{Pod: w.pod, Facts: w.last, Ended: w.verdict != nil, Gone: w.gone})
 		w.mu.Unlock()
 	}
 	return out
@@ -207,7 +231,7 @@ func (m *Manager) Find(uid types.UID) (Local, bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Local{Pod: w.pod, Facts: w.last, Ended: w.verdict != nil}, true
+	return Local{Pod: w.pod, Facts: w.last, Ended: w.verdict != nil, Gone: w.gone}, true
 }
 
 // Local is a Pod and what the runtime has of it.
@@ -216,6 +240,8 @@ type Local struct {
 	Facts *fact.Pod
 	// Ended says that the Pod has been ended here, or shall be.
 	Ended bool
+	// Gone says that it is in no source any more.
+	Gone bool
 }
 
 // LogDir is the folder of a Pod's logs.

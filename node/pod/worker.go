@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/node/fact"
 )
@@ -19,9 +20,10 @@ import (
 // done beside it, by at most one piece of work a container, and ends by waking it. So a slow pull keeps neither a probe nor
 // the deletion waiting.
 type worker struct {
-	m   *Manager
-	log *slog.Logger
-	eye eye
+	m    *Manager
+	log  *slog.Logger
+	eye  eye
+	name types.NamespacedName
 
 	wake chan struct{} // of 1: something has happened
 	quit chan struct{} // closed when the Pod is gone from here
@@ -76,6 +78,13 @@ func (w *worker) leave() {
 	w.gone = true
 	w.mu.Unlock()
 	w.poke()
+}
+
+// left says whether the Pod is in no source any more.
+func (w *worker) left() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.gone
 }
 
 // poke wakes the worker.
@@ -164,6 +173,9 @@ func (w *worker) step(ctx context.Context, p *corev1.Pod, gone bool, verdict *Ve
 	}
 	if gone || p.DeletionTimestamp != nil || verdict != nil || terminal(p.Status.Phase) {
 		return w.end(ctx, p, f, gone, verdict)
+	}
+	if w.m.follows(w, p) {
+		return again, false // who ends wakes us
 	}
 	p = w.allot(p, f)
 	w.m.Probes.Sync(p, f)
