@@ -67,13 +67,16 @@ func (k key) String() string { return k.namespace + "/" + k.name }
 // Proxy keeps the rules of this node.
 type Proxy struct {
 	Config
-	table  *table
-	health *health
+	table   *table
+	health  *health
+	metrics metrics
+	wake    chan struct{}
+	start   time.Time
 
-	mu    sync.Mutex // guards what follows
-	dirty map[key]bool
-	all   bool // every Service must be looked at
-	wake  chan struct{}
+	mu     sync.Mutex // guards what follows
+	dirty  map[key]bool
+	all    bool        // every Service must be looked at
+	causes []time.Time // when that happened which made Services dirty
 }
 
 // New makes a proxy; Run starts it.
@@ -94,7 +97,7 @@ func New(config Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Proxy{Config: config, table: t, health: newHealth(config.Log), dirty: map[key]bool{}, wake: make(chan struct{}, 1)}, nil
+	return &Proxy{Config: config, table: t, health: newHealth(config.Log), metrics: newMetrics(), dirty: map[key]bool{}, wake: make(chan struct{}, 1), start: time.Now()}, nil
 }
 
 // The pauses after a transaction that failed.
@@ -156,13 +159,15 @@ func (p *Proxy) follow(ctx context.Context, v client.View, about func(kind.Objec
 			p.touchAll()
 			continue
 		}
-		for _, o := range []kind.Object{e.Object, e.Old} {
-			if o == nil {
-				continue
-			}
-			if k, ok := about(o); ok {
-				p.touch(k)
-			}
+		if k, ok := about(e.Object); ok {
+			p.touch(k, e)
+		}
+		if e.Old == nil {
+			continue
+		}
+		// A slice may have been given to another Service.
+		if k, ok := about(e.Old); ok {
+			p.touch(k, client.Event{Object: e.Old, Old: e.Old})
 		}
 	}
 }
@@ -180,9 +185,13 @@ func (p *Proxy) followNode(ctx context.Context) {
 	}
 }
 
-func (p *Proxy) touch(k key) {
+func (p *Proxy) touch(k key, e client.Event) {
 	p.mu.Lock()
 	p.dirty[k] = true
+	// What happened before we were there is not ours.
+	if t, ok := cause(e.Object, e.Old); ok && t.After(p.start) {
+		p.causes = append(p.causes, t)
+	}
 	p.mu.Unlock()
 	p.signal()
 }
@@ -202,17 +211,18 @@ func (p *Proxy) signal() {
 }
 
 // take returns what has changed since the last call.
-func (p *Proxy) take() (dirty map[key]bool, all bool) {
+func (p *Proxy) take() (dirty map[key]bool, all bool, causes []time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	dirty, all = p.dirty, p.all
-	p.dirty, p.all = map[key]bool{}, false
-	return dirty, all
+	dirty, all, causes = p.dirty, p.all, p.causes
+	p.dirty, p.all, p.causes = map[key]bool{}, false, nil
+	return dirty, all, causes
 }
 
 // sync looks at the Services that have changed and makes one transaction of it.
 func (p *Proxy) sync() error {
-	dirty, all := p.take()
+	start := time.Now()
+	dirty, all, causes := p.take()
 	if all {
 		for o := range p.Services.List("") {
 			dirty[key{o.GetNamespace(), o.GetName()}] = true
@@ -228,6 +238,7 @@ func (p *Proxy) sync() error {
 		p.health.set(k, want.health)
 	}
 	err := p.table.commit()
+	p.metrics.note(start, causes, err)
 	if err != nil {
 		return err
 	}

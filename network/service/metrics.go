@@ -1,0 +1,60 @@
+package service
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/kinds/kind"
+)
+
+// metrics are the numbers of the proxy, under the names that dashboards for Kubernetes know.
+type metrics struct {
+	sync     prometheus.Histogram
+	last     prometheus.Gauge
+	failures prometheus.Counter
+	latency  prometheus.Histogram
+}
+
+func newMetrics() metrics {
+	const space = "kubeproxy"
+	return metrics{
+		sync: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: space, Name: "sync_proxy_rules_duration_seconds",
+			Help: "How long one transaction takes, with what is decided for it.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18)}),
+		last: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: space, Name: "sync_proxy_rules_last_timestamp_seconds",
+			Help: "When the rules were written last."}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{Namespace: space, Name: "sync_proxy_rules_nftables_sync_failures_total",
+			Help: "Transactions that failed."}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: space, Name: "network_programming_duration_seconds",
+			Help: "From the change of a Pod or Service to the rules that follow from it.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)}),
+	}
+}
+
+// Collectors are the numbers of the proxy.
+func (p *Proxy) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{p.metrics.sync, p.metrics.last, p.metrics.failures, p.metrics.latency}
+}
+
+// note keeps what a transaction took, and what it was the end of.
+func (m metrics) note(start time.Time, causes []time.Time, err error) {
+	m.sync.Observe(time.Since(start).Seconds())
+	if err != nil {
+		m.failures.Inc()
+		return
+	}
+	m.last.SetToCurrentTime()
+	for _, c := range causes {
+		m.latency.Observe(time.Since(c).Seconds())
+	}
+}
+
+// cause is when that happened which changed an EndpointSlice, if it says so and it is new.
+func cause(now, old kind.Object) (time.Time, bool) {
+	text := now.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime]
+	if text == "" || old != nil && old.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime] == text {
+		return time.Time{}, false
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	return t, err == nil
+}
