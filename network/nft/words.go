@@ -236,3 +236,8 @@ func Key(parts ...any) []byte {
 	}
 	return out
 }
+
+// ToPort holds for packets to a port; the protocol must be matched before.
+func ToPort(port uint16) []expr.Any {
+	return []expr.Any{dport(1), &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.BigEndian.AppendUint16(nil, port)}}
+}

@@ -1,0 +1,72 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"proa.dev/network/nft"
+)
+
+// guard is who may send into the tunnel, as the kernel knows it.
+type guard struct {
+	text string
+}
+
+// guardTunnel lets only nodes send into the tunnel: what comes out of it counts as coming from a Pod.
+func (m *Mesh) guardTunnel(want wanted) error {
+	text := fmt.Sprint(want.ends)
+	if m.guard.text == text {
+		return nil
+	}
+	if len(want.ends) == 0 {
+		if err := m.kernel.Remove(m.Table); err != nil {
+			return fmt.Errorf("remove the rules of the tunnel: %w", err)
+		}
+		m.guard.text = text
+		return nil
+	}
+	err := m.kernel.Do(func(c *nftables.Conn) error {
+		t := nft.Renew(c, m.Table)
+		in := c.AddChain(&nftables.Chain{Name: "input", Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
+		tunnel := c.AddChain(&nftables.Chain{Name: "tunnel", Table: t})
+		rule := func(chain *nftables.Chain, words ...[]expr.Any) {
+			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: nft.Rule(words...)})
+		}
+		rule(in, nft.Protocol(unix.IPPROTO_UDP), nft.ToPort(uint16(m.Port)), nft.Goto(tunnel.Name))
+		for _, f := range nft.Families() {
+			nodes := &nftables.Set{Table: t, Name: "nodes" + f.Digit(), KeyType: f.AddrType}
+			if err := c.AddSet(nodes, sources(want.ends, f)); err != nil {
+				return err
+			}
+			rule(tunnel, f.Match(), f.LoadSource(), nft.Element(nodes), nft.Return())
+		}
+		rule(tunnel, nft.Drop())
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write the rules of the tunnel: %w", err)
+	}
+	m.guard.text = text
+	return nil
+}
+
+func sources(ends []end, f nft.Family) (out []nftables.SetElement) {
+	for _, e := range ends {
+		if e.outside.Is6() == f.Is6() {
+			out = append(out, nftables.SetElement{Key: nft.Key(e.outside)})
+		}
+	}
+	return out
+}
+
+func removeGuard(table string) error {
+	kernel, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(kernel.Remove(table), kernel.Close())
+}

@@ -1,0 +1,239 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"proa.dev/network/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+func made(name, networks, addrs string) node {
+	n := node{name: name}
+	for _, s := range strings.Fields(networks) {
+		n.networks = append(n.networks, netip.MustParsePrefix(s))
+	}
+	for _, s := range strings.Fields(addrs) {
+		n.addrs = append(n.addrs, netip.MustParseAddr(s))
+	}
+	return n
+}
+
+func TestDecide(t *testing.T) {
+	link := func(list ...string) func(netip.Addr) bool {
+		return func(a netip.Addr) bool {
+			for _, s := range list {
+				if netip.MustParsePrefix(s).Contains(a) {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	me := made("b", "10.244.2.0/24 fd00:2::/64", "192.0.2.2 2001:db8::2")
+	for _, c := range []struct {
+		name   string
+		others []node
+		onLink func(netip.Addr) bool
+		want   string
+	}{
+		{"on the link", []node{made("a", "10.244.1.0/24 fd00:1::/64", "192.0.2.1 2001:db8::1")}, link("192.0.2.0/24", "2001:db8::/64"),
+			"10.244.1.0/24 via 192.0.2.1, fd00:1::/64 via 2001:db8::1"},
+		{"behind a router", []node{made("a", "10.244.1.0/24 fd00:1::/64", "198.51.100.1")}, link("192.0.2.0/24"),
+			"10.244.1.0/24 tunnel 10.244.1.0, fd00:1::/64 tunnel fd00:1::, end 0a:59:ca:97:81:12 198.51.100.1 [10.244.1.0 fd00:1::]"},
+		{"one family on the link", []node{made("a", "10.244.1.0/24 fd00:1::/64", "192.0.2.1")}, link("192.0.2.0/24"),
+			"10.244.1.0/24 via 192.0.2.1, fd00:1::/64 tunnel fd00:1::, end 0a:59:ca:97:81:12 192.0.2.1 [fd00:1::]"},
+		{"no address yet, no network yet", []node{made("a", "10.244.1.0/24", ""), made("c", "", "192.0.2.3")}, link("192.0.2.0/24"), ""},
+		{"networks that overlap", []node{made("c", "10.244.1.0/24", "192.0.2.3"), made("a", "10.244.1.0/24", "192.0.2.1"), made("d", "10.244.0.0/16", "192.0.2.4")},
+			link("192.0.2.0/24"), "10.244.1.0/24 via 192.0.2.1"},
+	} {
+		w := decide("b", append(c.others, me), c.onLink)
+		var got []string
+		for _, x := range w.ways {
+			how := "via"
+			if x.tunnel {
+				how = "tunnel"
+			}
+			got = append(got, fmt.Sprintf("%s %s %s", x.to, how, x.via))
+		}
+		for _, e := range w.ends {
+			got = append(got, fmt.Sprintf("end %s %s %s", e.mac, e.outside, e.inside))
+		}
+		nettest.Same(t, c.name, strings.Join(got, ", "), c.want)
+	}
+}
+
+// place is a node in a namespace of its own, with a Pod.
+type place struct {
+	ns, pod *nettest.NS
+	podAddr map[int]string
+}
+
+func newPlace(t *testing.T, i int) *place {
+	p := &place{ns: nettest.New(t), pod: nettest.New(t), podAddr: map[int]string{4: fmt.Sprintf("10.244.%d.2", i), 6: fmt.Sprintf("fd00:244:%d::2", i)}}
+	gw4, gw6 := fmt.Sprintf("10.244.%d.1", i), fmt.Sprintf("fd00:244:%d::1", i)
+	nettest.Wire(t, nettest.End{NS: p.ns, Name: "pod0", Addrs: []string{gw4 + "/24", gw6 + "/64"}},
+		nettest.End{NS: p.pod, Name: "eth0", Addrs: []string{p.podAddr[4] + "/24", p.podAddr[6] + "/64"}, Via: []string{gw4, gw6}})
+	p.ns.Do(func() {
+		for _, f := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+			if err := os.WriteFile("/proc/sys/net/"+f, []byte("1"), 0); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	p.pod.Listen("tcp", ":80", fmt.Sprint("pod", i))
+	return p
+}
+
+func nodeObject(i int, addr string) string {
+	return fmt.Sprintf("kind: Node\nmetadata: {name: n%d}\nspec: {podCIDRs: [10.244.%d.0/24, \"fd00:244:%d::/64\"]}\nstatus: {addresses: [{type: InternalIP, address: %s}]}\n", i, i, i, addr)
+}
+
+func (p *place) join(t *testing.T, i int, nodes *nettest.View, mode Mode) {
+	t.Helper()
+	var m *Mesh
+	var err error
+	c := Config{NodeName: fmt.Sprint("n", i), Nodes: nodes, Mode: mode}
+	p.ns.Do(func() { m, err = New(c) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- m.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		p.ns.Do(func() {
+			for range 2 {
+				if err := Purge(c); err != nil {
+					t.Error(err)
+				}
+			}
+			if routes, _ := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL); len(routes) != 0 {
+				t.Errorf("routes are left: %v", routes)
+			}
+			if _, err := netlink.LinkByName("proa-vxlan"); !missing(err) {
+				t.Error("the tunnel is left")
+			}
+		})
+	})
+}
+
+func eventually(t *testing.T, what string, ask func() string, want string) {
+	t.Helper()
+	var got string
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if got = ask(); got == want {
+			return
+		}
+	}
+	t.Errorf("%s: got %q, want %q", what, got, want)
+}
+
+func TestTwoNodes(t *testing.T) {
+	nettest.Need(t)
+	for _, c := range []struct {
+		name   string
+		mode   Mode
+		routed bool
+	}{{"on one link", Auto, false}, {"with tunnels on one link", Tunnels, false}, {"with a router between", Auto, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := newPlace(t, 1), newPlace(t, 2)
+			addrA, addrB := "192.0.2.1", "192.0.2.2"
+			if c.routed {
+				addrB = "198.51.100.2"
+				router := nettest.New(t)
+				nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{"192.0.2.1/24"}, Via: nil}, nettest.End{NS: router, Name: "r1", Addrs: []string{"192.0.2.254/24"}})
+				nettest.Wire(t, nettest.End{NS: b.ns, Name: "eth0", Addrs: []string{"198.51.100.2/24"}}, nettest.End{NS: router, Name: "r2", Addrs: []string{"198.51.100.254/24"}})
+				a.ns.Do(func() { defaultRoute(t, "192.0.2.254") })
+				b.ns.Do(func() { defaultRoute(t, "198.51.100.254") })
+				router.Do(func() { _ = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+			} else {
+				nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{"192.0.2.1/24"}}, nettest.End{NS: b.ns, Name: "eth0", Addrs: []string{"192.0.2.2/24"}})
+			}
+			nodes := nettest.NewView()
+			for _, o := range nettest.Objects(t, nodeObject(1, addrA)+"\n---\n"+nodeObject(2, addrB)) {
+				nodes.Put(o)
+			}
+			a.join(t, 1, nodes, c.mode)
+			b.join(t, 2, nodes, c.mode)
+			for _, f := range []int{4, 6} {
+				eventually(t, "there", func() string { return a.pod.Ask("tcp", nettest.At(b.podAddr[f], 80)) }, "pod2 "+a.podAddr[f])
+				eventually(t, "and back", func() string { return b.pod.Ask("tcp", nettest.At(a.podAddr[f], 80)) }, "pod1 "+b.podAddr[f])
+			}
+			eventually(t, "from the node", func() string { return strings.Fields(a.ns.Ask("tcp", nettest.At(b.podAddr[4], 80)))[0] }, "pod2")
+			// A node that leaves takes its routes with it.
+			nodes.Remove("", "n2")
+			eventually(t, "gone", func() string {
+				var list []string
+				a.ns.Do(func() {
+					routes, _ := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
+					for _, r := range routes {
+						list = append(list, r.Dst.String())
+					}
+				})
+				return strings.Join(list, " ")
+			}, "")
+		})
+	}
+}
+
+func defaultRoute(t *testing.T, via string) {
+	if err := netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(via)}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStrangersStayOut has somebody send into the tunnel who is no node: what he sends would count as coming from a Pod.
+func TestStrangersStayOut(t *testing.T) {
+	nettest.Need(t)
+	a, b := newPlace(t, 1), newPlace(t, 2)
+	nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{"192.0.2.1/24"}}, nettest.End{NS: b.ns, Name: "eth0", Addrs: []string{"192.0.2.2/24"}})
+	known, all := nettest.NewView(), nettest.NewView()
+	for _, o := range nettest.Objects(t, nodeObject(1, "192.0.2.1")+"\n---\n"+nodeObject(2, "192.0.2.2")) {
+		all.Put(o)
+		known.Put(o)
+	}
+	a.join(t, 1, known, Tunnels)
+	b.join(t, 2, all, Tunnels)
+	eventually(t, "a node", func() string { return b.pod.Ask("tcp", nettest.At(a.podAddr[4], 80)) }, "pod1 "+b.podAddr[4])
+
+	var heard net.PacketConn
+	var err error
+	a.pod.Do(func() { heard, err = net.ListenPacket("udp", ":9") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heard.Close()
+	hears := func() bool {
+		c, err := b.pod.Dial("udp", nettest.At(a.podAddr[4], 9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = c.Write([]byte("x"))
+		_ = heard.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		_, _, err = heard.ReadFrom(make([]byte, 1))
+		return err == nil
+	}
+	if !hears() {
+		t.Error("a node is not heard")
+	}
+	// For the first node the second is elsewhere now, so whoever has its old address is a stranger.
+	for _, o := range nettest.Objects(t, nodeObject(2, "192.0.2.77")) {
+		known.Put(o)
+	}
+	eventually(t, "a stranger is heard", func() string { return fmt.Sprint(hears()) }, "false")
+}
