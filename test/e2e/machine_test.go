@@ -152,6 +152,7 @@ func (m *machine) registries() map[string]string {
 	}
 	m.must(open.Tag("registry.k8s.io/e2e-test-images/nginx:1.27.0-2", "docker.io/library/nginx:1.27"))
 	m.must(open.Vary("proa.test/tool:1", "fresh:1", 1<<20))
+	m.must(open.Vary("proa.test/tool:1", "often:1", 1<<10))
 	m.must(closed.Vary("proa.test/tool:1", "secret:1", 1<<10))
 	for host, r := range map[string]*registry.Registry{"docker.io": open, "private.test": closed} {
 		m.must(r.Mirror(filepath.Join(m.dir, "mirrors"), host))
@@ -178,6 +179,7 @@ func (m *machine) script(t *testing.T, path string, env map[string]string) *scri
 	s.setenv("KUBECTL", m.bins["kubectl"])
 	s.setenv("DATA", m.data())
 	s.setenv("STATIC", filepath.Join(m.dir, "static"))
+	s.setenv("HOSTPORT", freePorts(t, 1)[0])
 	for k, v := range env {
 		s.setenv(k, v)
 	}
