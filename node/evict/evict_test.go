@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -289,6 +290,7 @@ func TestKilled(t *testing.T) {
 
 // stage is a node whose memory runs short.
 type stage struct {
+	mu        sync.Mutex // guards the rest
 	log       []string
 	available uint64
 	pods      []*corev1.Pod
@@ -298,14 +300,32 @@ type stage struct {
 }
 
 func (s *stage) Event(p *corev1.Pod, _, kind, reason, format string, args ...any) {
-	s.log = append(s.log, fmt.Sprintf("%s %s %s: %s", p.Name, kind, reason, fmt.Sprintf(format, args...)))
+	s.note("%s %s %s: %s", p.Name, kind, reason, fmt.Sprintf(format, args...))
+}
+
+func (s *stage) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = append(s.log, fmt.Sprintf(format, args...))
+}
+
+// set changes the node, and returns what happened before.
+func (s *stage) set(change func()) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.log
+	s.log = nil
+	change()
+	return out
 }
 
 func (s *stage) look(context.Context) (*statsv1.Summary, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	at := metav1.Now()
 	return &statsv1.Summary{Pods: s.stats, Node: statsv1.NodeStats{
-		Memory: &statsv1.MemoryStats{Time: at, AvailableBytes: &s.available, WorkingSetBytes: new(uint64(1<<30 - s.available))},
-		Fs:     &statsv1.FsStats{Time: at, AvailableBytes: &s.disk, CapacityBytes: new(uint64(100 << 30))},
+		Memory: &statsv1.MemoryStats{Time: at, AvailableBytes: new(s.available), WorkingSetBytes: new(uint64(1<<30 - s.available))},
+		Fs:     &statsv1.FsStats{Time: at, AvailableBytes: new(s.disk), CapacityBytes: new(uint64(100 << 30))},
 	}}, nil
 }
 
@@ -317,18 +337,22 @@ func (s *stage) manager(t *testing.T, set Settings) *Manager {
 	}
 	return New(Config{
 		Thresholds: all, MaxGrace: 20, Look: s.look, Layout: func(context.Context) (Layout, error) { return Layout{}, nil },
-		Pods: func() []*corev1.Pod { return s.pods }, Gone: func(types.UID) bool { return true }, Told: s, Log: slog.New(slog.DiscardHandler),
+		Pods: func() []*corev1.Pod { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(s.pods) }, Gone: func(types.UID) bool { return true }, Told: s, Log: slog.New(slog.DiscardHandler),
 		Evict: func(uid types.UID, v *pod.Verdict) {
-			s.log = append(s.log, fmt.Sprintf("evict %s: %s %q %s %d", uid, v.Reason, v.Message, v.Disrupted, *v.Grace))
+			s.note("evict %s: %s %q %s %d", uid, v.Reason, v.Message, v.Disrupted, *v.Grace)
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.pods = slices.DeleteFunc(s.pods, func(p *corev1.Pod) bool { return p.UID == uid })
 		},
 		FreeImages: func(context.Context) error {
-			s.log = append(s.log, "free images")
+			s.note("free images")
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.disk += s.freed
 			return nil
 		},
-		TellNode: func(kind, reason, text string) { s.log = append(s.log, kind+" "+reason+": "+text) },
-		Changed:  func() { s.log = append(s.log, "conditions") },
+		TellNode: func(kind, reason, text string) { s.note("%s %s: %s", kind, reason, text) },
+		Changed:  func() { s.note("conditions") },
 	})
 }
 
@@ -347,7 +371,7 @@ func TestManager(t *testing.T) {
 		done := make(chan struct{})
 		go func() { m.Run(ctx); close(done) }()
 		synctest.Wait()
-		s.available = 500 << 20
+		got := s.set(func() { s.available = 500 << 20 })
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		want := []string{
@@ -355,10 +379,8 @@ func TestManager(t *testing.T) {
 			"big Warning Evicted: The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. Container c was using 900Mi, request is 100Mi, has larger consumption of memory. ",
 			`evict big: Evicted "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. Container c was using 900Mi, request is 100Mi, has larger consumption of memory. " TerminationByKubelet 1`,
 		}
-		// The node was looked at once more before there was memory again.
-		got := s.log
-		if i := slices.Index(got[1:], "Warning EvictionThresholdMet: Attempting to reclaim memory"); !slices.Equal(got[:min(len(got), 4)], want) {
-			t.Errorf("%d got\n%s\nwant\n%s", i, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		if !slices.Equal(got, want) {
+			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		if !m.Pressed(corev1.NodeMemoryPressure) || m.Pressed(corev1.NodeDiskPressure) {
 			t.Error("the conditions are wrong")
@@ -374,10 +396,12 @@ func TestManager(t *testing.T) {
 		}
 
 		// Images go before Pods.
-		s.log, s.disk, s.freed = nil, 5<<30, 20<<30
+		if more := s.set(func() { s.disk, s.freed = 5<<30, 20<<30 }); len(more) > 0 {
+			t.Errorf("after there was memory again: %v", more)
+		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if got := strings.Join(s.log, "; "); got != "conditions; Warning EvictionThresholdMet: Attempting to reclaim ephemeral-storage; free images" {
+		if got := strings.Join(s.set(func() {}), "; "); got != "conditions; Warning EvictionThresholdMet: Attempting to reclaim ephemeral-storage; free images" {
 			t.Error(got)
 		}
 		stop()
