@@ -36,7 +36,7 @@ type Command struct {
 func commands() []Command {
 	return []Command{
 		upCommand(), downCommand(), statusCommand(), checkCommand(), kubectlCommand(),
-		imagesCommand(), serverCommand(), certsCommand(), versionCommand(),
+		imagesCommand(), serverCommand(), agentCommand(), tokenCommand(), certsCommand(), versionCommand(),
 	}
 }
 

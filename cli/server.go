@@ -44,10 +44,12 @@ Each flag can stand in a config file too, under its name without dashes; flags w
 }
 
 // serverFlags declares a flag for each setting and collects what is said with them.
-func serverFlags(fs *flag.FlagSet) proa.Said {
+func serverFlags(fs *flag.FlagSet) proa.Said { return settingFlags(fs, proa.Settings()) }
+
+func settingFlags(fs *flag.FlagSet, settings []proa.Setting) proa.Said {
 	said := proa.Said{}
 	defaults := describe(proa.Default())
-	for _, s := range proa.Settings() {
+	for _, s := range settings {
 		help := s.Help
 		if s.Many {
 			help += "; may be given several times"

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -49,12 +50,16 @@ func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup) {
 // persist runs a loop again when it could not begin, because the store did not answer in time perhaps: one loop that cannot
 // is no reason to end the server.
 func (s *Server) persist(ctx context.Context, name string, loop func() error) {
+	persist(ctx, s.log, name, loop)
+}
+
+func persist(ctx context.Context, log *slog.Logger, name string, loop func() error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 30*time.Second) {
 		err := loop()
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.ErrorContext(ctx, "a loop ended; it begins again", "loop", name, "err", err)
+		log.ErrorContext(ctx, "a loop ended; it begins again", "loop", name, "err", err)
 		select {
 		case <-ctx.Done():
 			return

@@ -32,14 +32,49 @@ import (
 	"proa.dev/node/self"
 )
 
-// nodeClient speaks to the cluster as a node does.
-func (s *Server) nodeClient() client.Client {
-	return s.front.Client(&user.DefaultInfo{Name: "system:node:" + s.Node.Name, Groups: []string{user.NodesGroup, user.AllAuthenticated}})
+// place is where a node agent lives: what it needs beside its settings, in the process of the server or in its own.
+type place struct {
+	NodeConfig
+	dataDir string
+	// client speaks as the node, proxy as what makes Services reachable.
+	client, proxy client.Client
+	serviceCIDRs  []netip.Prefix
+	clusterCIDRs  []netip.Prefix
+	// ip is the node's address where none is set.
+	ip        netip.Addr
+	issue     self.Issuer
+	clientCAs func() *x509.CertPool
+	// join leads the server's requests for the node to a handler; nil where they come over the network.
+	join func(*node.Agent) (leave func(), err error)
+	log  *slog.Logger
+	// persist runs a part again when it has ended.
+	persist func(ctx context.Context, name string, part func() error)
 }
 
-// runNode runs the node agent of this process until ctx ends.
+// runNode runs the node agent of the server's process until ctx ends.
 func (s *Server) runNode(ctx context.Context) error {
-	config, err := s.nodeConfig()
+	as := func(name string, groups ...string) client.Client {
+		return s.front.Client(&user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)})
+	}
+	p := place{
+		NodeConfig: s.Node, dataDir: s.DataDir, client: as("system:node:"+s.Node.Name, user.NodesGroup), proxy: as(user.KubeProxy),
+		serviceCIDRs: s.ServiceCIDRs, clusterCIDRs: s.clusterCIDRs(), ip: s.reachable().Addr(),
+		issue: s.issue, clientCAs: func() *x509.CertPool { return s.pki.CA().Pool }, log: s.log, persist: s.persist,
+		join: func(a *node.Agent) (func(), error) { return s.Join(s.Node.Name, a.Inside(AgentCaller())) },
+	}
+	return p.run(ctx)
+}
+
+func (s *Server) clusterCIDRs() (out []netip.Prefix) {
+	for _, r := range s.podRanges() {
+		out = append(out, r.CIDR)
+	}
+	return out
+}
+
+// run runs the agent until ctx ends.
+func (p *place) run(ctx context.Context) error {
+	config, err := p.config()
 	if err != nil {
 		return err
 	}
@@ -47,38 +82,36 @@ func (s *Server) runNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	leave, err := s.Join(config.Name, agent.Inside(AgentCaller()))
-	if err != nil {
-		return err
+	if p.join != nil {
+		leave, err := p.join(agent)
+		if err != nil {
+			return err
+		}
+		defer leave()
 	}
-	defer leave()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	wg.Go(func() { s.persist(ctx, "pod-network", func() error { return s.podNetwork(ctx, config) }) })
-	wg.Go(func() { s.persist(ctx, "service-proxy", func() error { return s.serviceProxy(ctx, config.Name) }) })
+	wg.Go(func() { p.persist(ctx, "pod-network", func() error { return p.podNetwork(ctx) }) })
+	wg.Go(func() { p.persist(ctx, "service-proxy", func() error { return p.serviceProxy(ctx) }) })
 	return agent.Run(ctx)
 }
 
 // serviceProxy makes Services reachable on the node.
-func (s *Server) serviceProxy(ctx context.Context, name string) error {
-	c := s.front.Client(&user.DefaultInfo{Name: user.KubeProxy, Groups: []string{user.AllAuthenticated}})
-	config := service.Config{NodeName: name, ServiceCIDRs: s.ServiceCIDRs, Table: servicesOf(s.DataDir), Log: s.log}
-	for _, r := range s.podRanges() {
-		config.ClusterCIDRs = append(config.ClusterCIDRs, r.CIDR)
-	}
+func (p *place) serviceProxy(ctx context.Context) error {
+	config := service.Config{NodeName: p.Name, ServiceCIDRs: p.serviceCIDRs, ClusterCIDRs: p.clusterCIDRs, Table: servicesOf(p.dataDir), Log: p.log}
 	var err error
 	for on, to := range map[schema.GroupResource]*client.View{gr.Services: &config.Services, gr.EndpointSlices: &config.Slices, gr.Nodes: &config.Nodes} {
-		if *to, err = c.View(ctx, on); err != nil {
+		if *to, err = p.proxy.View(ctx, on); err != nil {
 			return err
 		}
 	}
-	events := client.NewRecorder(c, "kube-proxy", s.log).On(name)
+	events := client.NewRecorder(p.proxy, "kube-proxy", p.log).On(p.Name)
 	config.Complain = func(about kind.Object, reason, message string) {
 		events.Event(about, corev1.EventTypeWarning, reason, "%s", message)
 	}
-	p, err := service.New(config)
+	proxy, err := service.New(config)
 	if err != nil {
 		return err
 	}
@@ -87,7 +120,7 @@ func (s *Server) serviceProxy(ctx context.Context, name string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	wg.Go(func() { events.Run(ctx) })
-	return p.Run(ctx)
+	return proxy.Run(ctx)
 }
 
 // servicesOf names the rules of Services, apart for each cluster.
@@ -98,36 +131,35 @@ func servicesOf(dataDir string) string {
 	return ""
 }
 
-// nodeConfig is what the agent is told.
-func (s *Server) nodeConfig() (node.Config, error) {
-	n, dir := s.Node, nodeDir(s.DataDir)
-	bin, err := n.binDir()
+// config is what the agent is told.
+func (p *place) config() (node.Config, error) {
+	dir := nodeDir(p.dataDir)
+	bin, err := p.binDir()
 	if err != nil {
 		return node.Config{}, err
 	}
-	ips := n.IPs
+	ips := p.IPs
 	if len(ips) == 0 {
-		ips = []netip.Addr{s.reachable().Addr()}
+		ips = []netip.Addr{p.ip}
 	}
-	dns := n.ClusterDNS
+	dns := p.ClusterDNS
 	if len(dns) == 0 {
-		for _, p := range s.ServiceCIDRs {
-			dns = append(dns, tenth(p))
+		for _, r := range p.serviceCIDRs {
+			dns = append(dns, tenth(r))
 		}
 	}
 	return node.Config{
 		Config: self.Config{
-			Name: n.Name, Addresses: ips, Labels: n.Labels, Taints: n.Taints, MaxPods: n.MaxPods, Port: int32(n.Port), Version: Version().GitVersion, Data: dir,
-			SystemReserved: n.SystemReserved, KubeReserved: n.KubeReserved,
+			Name: p.Name, Addresses: ips, Labels: p.Labels, Taints: p.Taints, MaxPods: p.MaxPods, Port: int32(p.Port), Version: Version().GitVersion, Data: dir,
+			SystemReserved: p.SystemReserved, KubeReserved: p.KubeReserved,
 		},
-		Users: container.Users{MaxPods: n.MaxPods}, Logins: n.ImageCredentials, LoginsBin: n.ImageCredentialsBin,
-		Eviction: n.eviction(), ImageHigh: n.ImageHigh, ImageLow: n.ImageLow,
-		Client: s.nodeClient(), Dir: dir, Runtime: n.Runtime, Images: imageDir(s.DataDir),
-		Own:    ownRuntime(s.DataDir, bin, n),
-		Driver: cgroup.Driver(orElse(n.CgroupDriver, string(cgroup.Cgroupfs))), PodPids: int64(n.PodPids),
-		DNS:        container.DNS{Servers: dns, Domain: n.ClusterDomain, ResolvConf: container.FindResolvConf()},
-		StaticPods: n.StaticPods, StaticURL: n.StaticURL, UnsafeSysctls: n.UnsafeSysctls,
-		Issue: s.issue, ClientCAs: func() *x509.CertPool { return s.pki.CA().Pool }, Log: s.log,
+		Client: p.client, Dir: dir, Runtime: p.Runtime, Own: ownRuntime(p.dataDir, bin, p.NodeConfig), Images: imageDir(p.dataDir),
+		Driver: cgroup.Driver(orElse(p.CgroupDriver, string(cgroup.Cgroupfs))), PodPids: int64(p.PodPids),
+		Users: container.Users{MaxPods: p.MaxPods}, Logins: p.ImageCredentials, LoginsBin: p.ImageCredentialsBin,
+		Eviction: p.eviction(), ImageHigh: p.ImageHigh, ImageLow: p.ImageLow,
+		DNS:        container.DNS{Servers: dns, Domain: p.ClusterDomain, ResolvConf: container.FindResolvConf()},
+		StaticPods: p.StaticPods, StaticURL: p.StaticURL, UnsafeSysctls: p.UnsafeSysctls,
+		Issue: p.issue, ClientCAs: p.clientCAs, Log: p.log,
 	}, nil
 }
 
@@ -182,21 +214,18 @@ func (s *Server) issue(_ context.Context, request []byte, _ crypto.Signer) ([]by
 }
 
 // podNetwork gives the Pods of the node their network, once the node knows which.
-func (s *Server) podNetwork(ctx context.Context, c node.Config) error {
-	cidrs, err := podCIDRs(ctx, c.Client, c.Name)
+func (p *place) podNetwork(ctx context.Context) error {
+	cidrs, err := podCIDRs(ctx, p.client, p.Name)
 	if err != nil {
 		return err
 	}
-	config := networkOf(s.DataDir, c.Name, s.log)
-	config.PodCIDRs = cidrs
-	for _, r := range s.podRanges() {
-		config.ClusterCIDRs = append(config.ClusterCIDRs, r.CIDR)
-	}
+	config := networkOf(p.dataDir, p.Name, p.log)
+	config.PodCIDRs, config.ClusterCIDRs = cidrs, p.clusterCIDRs
 	n, err := netpod.New(ctx, config)
 	if err != nil {
 		return err
 	}
-	if err := n.WriteConf(cniDir(s.DataDir)); err != nil {
+	if err := n.WriteConf(cniDir(p.dataDir)); err != nil {
 		return err
 	}
 	return n.Serve(ctx)

@@ -320,13 +320,15 @@ func apiserver() user.Info {
 
 // reachable is the address the Service default/kubernetes leads to. Endpoints may not be loopback addresses, so a server
 // that listens only there gives the first other address of the machine.
-func (s *Server) reachable() netip.AddrPort {
-	a := s.advertise()
+func (s *Server) reachable() netip.AddrPort { return outside(s.advertise(), s.Config) }
+
+// outside is where others reach what has an address on this machine.
+func outside(a netip.AddrPort, c Config) netip.AddrPort {
 	if !a.Addr().IsLoopback() {
 		return a
 	}
-	if len(s.Node.IPs) > 0 {
-		return netip.AddrPortFrom(s.Node.IPs[0], a.Port())
+	if len(c.Node.IPs) > 0 {
+		return netip.AddrPortFrom(c.Node.IPs[0], a.Port())
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err == nil {
@@ -337,7 +339,10 @@ func (s *Server) reachable() netip.AddrPort {
 			}
 		}
 	}
-	return netip.AddrPortFrom(server.FirstIP(s.ServiceCIDRs[0]), a.Port())
+	if len(c.ServiceCIDRs) == 0 {
+		return a
+	}
+	return netip.AddrPortFrom(server.FirstIP(c.ServiceCIDRs[0]), a.Port())
 }
 
 // rotate renews certificates before they expire.

@@ -42,8 +42,9 @@ var (
 	Roles               = rbac("roles")
 	RoleBindings        = rbac("rolebindings")
 
-	IPAddresses  = schema.GroupResource{Group: "networking.k8s.io", Resource: "ipaddresses"}
-	ServiceCIDRs = schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
+	IPAddresses     = schema.GroupResource{Group: "networking.k8s.io", Resource: "ipaddresses"}
+	ServiceCIDRs    = schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
+	NetworkPolicies = schema.GroupResource{Group: "networking.k8s.io", Resource: "networkpolicies"}
 
 	CertificateSigningRequests = schema.GroupResource{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}
 	ClusterTrustBundles        = schema.GroupResource{Group: "certificates.k8s.io", Resource: "clustertrustbundles"}

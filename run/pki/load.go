@@ -91,6 +91,7 @@ func load(dir string, o Options) (*material, error) {
 		}
 	}
 	serving := m.leaves[leafServing].TLS()
+	serving.Certificate = append(serving.Certificate, m.ca.Cert.Raw) // who joins compares it with its token
 	m.serving = &serving
 	return m, f.flush()
 }

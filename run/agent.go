@@ -1,0 +1,213 @@
+package run
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"proa.dev/client"
+	"proa.dev/client/remote"
+	"proa.dev/node/self"
+)
+
+// AgentConfig is everything that can be said about a node in a process of its own.
+type AgentConfig struct {
+	// Config has the data folder, the log level, the networks and the node.
+	Config
+	// Server is the URL of the API server, Token what lets a node join; see NewToken.
+	Server, Token string
+}
+
+// Token lets a node join: the bootstrap token by which the server knows it, and the authority by which it knows the server.
+type Token struct {
+	ID, Secret string
+	// CA is the SHA-256 of the certificate of the cluster's authority.
+	CA string
+}
+
+func (t Token) String() string { return t.ID + "." + t.Secret + "." + t.CA }
+
+// Bearer is the part that the server is shown.
+func (t Token) Bearer() string { return t.ID + "." + t.Secret }
+
+// ParseToken reads a token.
+func ParseToken(text string) (Token, error) {
+	m := regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})\.([0-9a-f]{64})$`).FindStringSubmatch(text)
+	if m == nil {
+		return Token{}, errors.New("the token is not one that \"proa token create\" prints")
+	}
+	return Token{m[1], m[2], m[3]}, nil
+}
+
+// NewToken makes the token of a cluster, whose authority is given as PEM.
+func NewToken(id, secret string, ca []byte) (Token, error) {
+	block, _ := pem.Decode(ca)
+	if block == nil {
+		return Token{}, errors.New("the certificate of the cluster's authority is not PEM")
+	}
+	return Token{id, secret, fingerprint(block.Bytes)}, nil
+}
+
+// ReachableURL is the URL of a server of this machine as others reach it.
+func ReachableURL(own string) string {
+	u, err := url.Parse(own)
+	if err != nil {
+		return own
+	}
+	a, err := netip.ParseAddrPort(u.Host)
+	if err != nil || !a.Addr().IsLoopback() {
+		return own
+	}
+	u.Host = outside(a, Config{}).String()
+	return u.String()
+}
+
+// fingerprint is how a token names an authority.
+func fingerprint(cert []byte) string {
+	sum := sha256.Sum256(cert)
+	return hex.EncodeToString(sum[:])
+}
+
+// RunAgent runs a node of a cluster elsewhere until ctx ends. onReady is called when it has joined.
+func RunAgent(ctx context.Context, c AgentConfig, log *slog.Logger, onReady func()) error {
+	dir := filepath.Join(nodeDir(c.DataDir), "pki")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the folder of the node: %w", err)
+	}
+	ca, err := c.authority(ctx, filepath.Join(dir, "ca.pem"))
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	cert, err := c.join(ctx, dir, pool, log)
+	if err != nil {
+		return err
+	}
+	kubelet, err := remote.New(ctx, remote.Config{
+		URL: c.Server, Agent: "proa-agent", Log: log,
+		TLS: &tls.Config{RootCAs: pool, GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12},
+	})
+	if err != nil {
+		return err
+	}
+	defer kubelet.Close()
+	cert.Issue = self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeAPIServerClientKubeletSignerName)
+	cert.Changed = kubelet.Renew
+	ip, err := c.wayTo()
+	if err != nil {
+		return err
+	}
+	p := place{
+		NodeConfig: c.Node, dataDir: c.DataDir, client: kubelet, proxy: kubelet, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.clusterRanges(), ip: ip,
+		issue:     self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
+		clientCAs: func() *x509.CertPool { return pool }, log: log,
+		persist: func(ctx context.Context, name string, part func() error) { persist(ctx, log, name, part) },
+	}
+	go func() { _ = cert.Run(ctx) }() // it ends with ctx, and has nothing to give back
+	if onReady != nil {
+		onReady()
+	}
+	p.persist(ctx, "node", func() error { return p.run(ctx) })
+	return nil
+}
+
+// clusterRanges are the networks of all Pods.
+func (c *AgentConfig) clusterRanges() []netip.Prefix {
+	s := Server{Config: c.Config}
+	return s.clusterCIDRs()
+}
+
+// join is the certificate with which the node speaks: what it has, or a new one for its token.
+func (c *AgentConfig) join(ctx context.Context, dir string, pool *x509.CertPool, log *slog.Logger) (*self.Certificate, error) {
+	cert := &self.Certificate{
+		File: filepath.Join(dir, "client.pem"), Log: log, Wanted: func() *x509.CertificateRequest { return self.ClientRequest(c.Node.Name) },
+	}
+	if err := cert.Load(); err != nil {
+		return nil, err
+	}
+	if cert.Current() != nil {
+		return cert, nil
+	}
+	token, err := ParseToken(c.Token)
+	if err != nil {
+		return nil, err
+	}
+	first, err := remote.New(ctx, remote.Config{
+		URL: c.Server, Agent: "proa-agent", Log: log, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+		Token: func() (string, error) { return token.Bearer(), nil },
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer first.Close()
+	cert.Issue = self.Ask(func() client.Client { return first }, certificatesv1.KubeAPIServerClientKubeletSignerName)
+	if err := cert.Renew(ctx); err != nil {
+		return nil, fmt.Errorf("join the cluster at %s: %w (has the token expired? \"proa token create\" makes a new one)", c.Server, err)
+	}
+	return cert, nil
+}
+
+// authority is the certificate of the cluster's authority: the one that is kept, or the one that the server shows and the token
+// names. A server that cannot show it is not believed.
+func (c *AgentConfig) authority(ctx context.Context, file string) (*x509.Certificate, error) {
+	if data, err := os.ReadFile(file); err == nil {
+		block, _ := pem.Decode(data)
+		if block == nil {
+			return nil, fmt.Errorf("%s is not PEM; remove it to ask the server anew", file)
+		}
+		return x509.ParseCertificate(block.Bytes)
+	}
+	token, err := ParseToken(c.Token)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(c.Server)
+	if err != nil || u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%q is not a URL such as https://192.0.2.7:6443", c.Server)
+	}
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: 10 * time.Second}, Config: &tls.Config{
+		InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, //nolint:gosec // G402: what it shows is compared with the token
+	}}
+	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, fmt.Errorf("reach the server: %w", err)
+	}
+	defer conn.Close()
+	for _, cert := range conn.(*tls.Conn).ConnectionState().PeerCertificates {
+		if fingerprint(cert.Raw) == token.CA {
+			text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+			return cert, os.WriteFile(file, text, 0o600)
+		}
+	}
+	return nil, fmt.Errorf("the server at %s is not the one the token is for", c.Server)
+}
+
+// wayTo is the address of this machine from which the server is reached: that is how others reach the node.
+func (c *AgentConfig) wayTo() (netip.Addr, error) {
+	u, err := url.Parse(c.Server)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	conn, err := net.Dial("udp", u.Host) // nothing is sent
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find the way to the server: %w", err)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
