@@ -73,7 +73,7 @@ func ReachableURL(own string) string {
 	if err != nil || !a.Addr().IsLoopback() {
 		return own
 	}
-	u.Host = outside(a, Config{}).String()
+	u.Host = facing(a, Config{}).String()
 	return u.String()
 }
 

@@ -320,10 +320,10 @@ func apiserver() user.Info {
 
 // reachable is the address the Service default/kubernetes leads to. Endpoints may not be loopback addresses, so a server
 // that listens only there gives the first other address of the machine.
-func (s *Server) reachable() netip.AddrPort { return outside(s.advertise(), s.Config) }
+func (s *Server) reachable() netip.AddrPort { return facing(s.advertise(), s.Config) }
 
-// outside is where others reach what has an address on this machine.
-func outside(a netip.AddrPort, c Config) netip.AddrPort {
+// facing is where others reach what has an address on this machine.
+func facing(a netip.AddrPort, c Config) netip.AddrPort {
 	if !a.Addr().IsLoopback() {
 		return a
 	}
