@@ -10,9 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protocol marks our routes among all others.
-const protocol = 80
-
 // apply brings tunnels and routes to what is wanted. It goes on after an error, so that one node does not keep others from
 // being reached.
 func (m *Mesh) apply(want wanted) error {
@@ -136,7 +133,7 @@ func (m *Mesh) routes(tunnel netlink.Link, ways []way) error {
 	var errs []error
 	wanted := map[string]way{}
 	for _, w := range ways {
-		r := &netlink.Route{Dst: ipNet(w.to), Gw: w.via.AsSlice(), Protocol: protocol}
+		r := &netlink.Route{Dst: ipNet(w.to), Gw: w.via.AsSlice(), Protocol: netlink.RouteProtocol(m.Protocol)}
 		if w.tunnel {
 			if tunnel == nil {
 				continue // the reason was reported
@@ -148,7 +145,7 @@ func (m *Mesh) routes(tunnel netlink.Link, ways []way) error {
 			errs = append(errs, fmt.Errorf("add the route to %s through %s: %w", w.to, w.via, err))
 		}
 	}
-	have, err := m.host.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
+	have, err := m.host.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: netlink.RouteProtocol(m.Protocol)}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return errors.Join(append(errs, fmt.Errorf("read the routes: %w", err))...)
 	}

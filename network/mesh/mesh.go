@@ -42,9 +42,9 @@ type Config struct {
 	Device string
 	// Table is the name of the table of rules, "proa-nodes" if empty.
 	Table string
-	// ID and Port tell the tunnels of one cluster from those of another; 1 and 8472 if 0.
-	ID, Port int
-	Log      *slog.Logger
+	// ID and Port tell the tunnels of one cluster from those of another, Protocol its routes; 1, 8472 and 80 if 0.
+	ID, Port, Protocol int
+	Log                *slog.Logger
 }
 
 func (c Config) complete() Config {
@@ -59,6 +59,9 @@ func (c Config) complete() Config {
 	}
 	if c.Port == 0 {
 		c.Port = 8472
+	}
+	if c.Protocol == 0 {
+		c.Protocol = 80
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

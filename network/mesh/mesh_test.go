@@ -121,7 +121,7 @@ func (p *place) join(t *testing.T, i int, nodes *nettest.View, mode Mode) {
 					t.Error(err)
 				}
 			}
-			if routes, _ := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL); len(routes) != 0 {
+			if routes, _ := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: 80}, netlink.RT_FILTER_PROTOCOL); len(routes) != 0 {
 				t.Errorf("routes are left: %v", routes)
 			}
 			if _, err := netlink.LinkByName("proa-vxlan"); !missing(err) {
@@ -179,7 +179,7 @@ func TestTwoNodes(t *testing.T) {
 			eventually(t, "gone", func() string {
 				var list []string
 				a.ns.Do(func() {
-					routes, _ := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
+					routes, _ := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: 80}, netlink.RT_FILTER_PROTOCOL)
 					for _, r := range routes {
 						list = append(list, r.Dst.String())
 					}

@@ -77,6 +77,18 @@ func (k *Kernel) Remove(name string) error {
 	})
 }
 
+// Has tells whether a table is there. Programs that manage a firewall are known to remove what they do not know.
+func (k *Kernel) Has(name string) (has bool, err error) {
+	err = k.Do(func(c *nftables.Conn) error {
+		tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+		for _, t := range tables {
+			has = has || t.Name == name
+		}
+		return err
+	})
+	return has, err
+}
+
 // Fresh makes sure that the table exists, so that it can be deleted or added to.
 func Fresh(c *nftables.Conn, name string) *nftables.Table {
 	return c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: name})

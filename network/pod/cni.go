@@ -112,7 +112,12 @@ func (n *Network) connect(ns *os.File, r *record, conf *cni.Config) error {
 	if err := n.shape(r, conf.RuntimeConfig.Bandwidth); err != nil {
 		return err
 	}
-	if err := n.rules.open(r); err != nil {
+	err := n.rules.open(r)
+	if errors.Is(err, unix.ENOENT) {
+		n.mend()
+		err = n.rules.open(r)
+	}
+	if err != nil {
 		return err
 	}
 	n.forgetStreams(r)

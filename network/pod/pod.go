@@ -148,8 +148,9 @@ func New(ctx context.Context, config Config) (_ *Network, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.rules, err = newRules(kernel, n.Config, n.pool.all()); err != nil {
-		return nil, errors.Join(err, kernel.Close())
+	n.rules = &rules{kernel: kernel}
+	if err = n.rules.write(n.Config, n.pool.all()); err != nil {
+		return nil, err
 	}
 	n.listen, err = cni.Listen(n.Socket)
 	return n, err
@@ -175,8 +176,34 @@ func (n *Network) Serve(ctx context.Context) error {
 	defer n.close()
 	var wg sync.WaitGroup
 	wg.Go(func() { n.drain.run(ctx) })
+	wg.Go(func() { n.lookAfter(ctx) })
 	defer wg.Wait()
 	return cni.Serve(ctx, n.listen, n, n.Log)
+}
+
+// lookAfter writes the rules again when somebody has removed them: programs that manage a firewall are known to do so.
+func (n *Network) lookAfter(ctx context.Context) {
+	look := time.NewTicker(30 * time.Second)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			n.mend()
+		}
+	}
+}
+
+func (n *Network) mend() {
+	has, err := n.rules.kernel.Has(n.Table)
+	if has && err == nil {
+		return
+	}
+	n.Log.Warn("somebody has removed the rules of the pod network; they are written again", "table", n.Table, "err", err)
+	if err := n.rules.write(n.Config, n.pool.all()); err != nil {
+		n.Log.Error("the rules of the pod network are missing", "err", err)
+	}
 }
 
 // confName is first in most folders, so that runtimes, which take the first, take ours.

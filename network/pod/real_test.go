@@ -504,6 +504,33 @@ func advertise(t *testing.T) {
 	}
 }
 
+func TestSomebodyRemovesTheRules(t *testing.T) {
+	x := start(t, dualStack(t.TempDir()))
+	a := x.pod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
+	a.Listen("tcp", ":80", "a")
+	home := nettest.Home(t)
+	if err := x.n.rules.kernel.Remove(x.conf.Table); err != nil {
+		t.Fatal(err)
+	}
+	if got := home.Ask("tcp", "127.0.0.1:8080"); !strings.Contains(got, "refused") {
+		t.Fatalf("the rules are still there: %s", got)
+	}
+	x.must(cni.Del, "other", nil, nil)
+	x.n.mend()
+	nettest.Same(t, "after", home.Ask("tcp", "127.0.0.1:8080"), "a 10.244.7.1")
+	x.must(cni.Del, "a", a.NS, nil)
+	if got := home.Ask("tcp", "127.0.0.1:8080"); !strings.Contains(got, "refused") {
+		t.Errorf("the port of a Pod that is gone answers: %s", got)
+	}
+	// A Pod with ports that comes before anybody has noticed gets them.
+	if err := x.n.rules.kernel.Remove(x.conf.Table); err != nil {
+		t.Fatal(err)
+	}
+	b := x.pod("b", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
+	b.Listen("tcp", ":80", "b")
+	nettest.Same(t, "at once", home.Ask("tcp", "127.0.0.1:8080"), "b 10.244.7.1")
+}
+
 func TestBadRequests(t *testing.T) {
 	x := start(t, dualStack(t.TempDir()))
 	ns := nettest.New(t)

@@ -18,9 +18,8 @@ import (
 type rules struct {
 	kernel *nft.Kernel
 
-	mu    sync.Mutex // guards ports
-	ports map[cni.Attachment][]hostPort
-
+	mu       sync.Mutex // guards what follows
+	ports    map[cni.Attachment][]hostPort
 	families []familySets
 }
 
@@ -42,10 +41,12 @@ func setsFor(t *nftables.Table, f nft.Family) familySets {
 	}
 }
 
-// newRules replaces the table by one for the Pods that are there, in one transaction: traffic never sees it half done.
-func newRules(kernel *nft.Kernel, c Config, records []*record) (*rules, error) {
-	r := &rules{kernel: kernel, ports: map[cni.Attachment][]hostPort{}}
-	err := kernel.Do(func(conn *nftables.Conn) error {
+// write replaces the table by one for the Pods that are there, in one transaction: traffic never sees it half done.
+func (r *rules) write(c Config, records []*record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ports, r.families = map[cni.Attachment][]hostPort{}, nil
+	err := r.kernel.Do(func(conn *nftables.Conn) error {
 		t := nft.Renew(conn, c.Table)
 		for _, f := range nft.Families() {
 			sets := setsFor(t, f)
@@ -69,9 +70,9 @@ func newRules(kernel *nft.Kernel, c Config, records []*record) (*rules, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("write the rules of the pod network: %w", err)
+		return fmt.Errorf("write the rules of the pod network: %w", err)
 	}
-	return r, nil
+	return nil
 }
 
 func (r *rules) chains(conn *nftables.Conn, t *nftables.Table, c Config) {

@@ -42,6 +42,16 @@ func TestRandomChanges(t *testing.T) {
 		switch {
 		case r.IntN(20) == 0:
 			tab.built = false
+		case r.IntN(20) == 0:
+			if err := tab.kernel.Remove(tab.name); err != nil {
+				t.Fatal(err)
+			}
+			if r.IntN(2) == 0 {
+				tab.check()
+			} else if tab.commit() == nil {
+				t.Log("nothing to do without a table")
+				tab.check()
+			}
 		case r.IntN(5) == 0:
 			for name := range tab.stale {
 				tab.stale[name] = time.Now().Add(-time.Minute)

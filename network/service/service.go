@@ -106,6 +106,9 @@ const (
 	longestPause = 30 * time.Second
 )
 
+// lookAfter is how often it is made sure that nobody has removed the table.
+const lookAfter = 30 * time.Second
+
 // Run keeps the rules as Services and endpoints say, until ctx ends. The rules stay: connections go on while the agent is
 // replaced.
 func (p *Proxy) Run(ctx context.Context) error {
@@ -125,12 +128,16 @@ func (p *Proxy) Run(ctx context.Context) error {
 	wg.Go(func() { p.follow(ctx, p.Slices, ownerOf) })
 	wg.Go(func() { p.followNode(ctx) })
 	pause := firstPause
+	look := time.NewTicker(lookAfter)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.wake:
 		case <-p.table.later():
+		case <-look.C:
+			p.table.check()
 		}
 		if err := p.sync(); err != nil {
 			p.Log.Error("the rules of Services could not be written; they will all be written again", "err", err, "in", pause)

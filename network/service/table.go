@@ -114,6 +114,14 @@ func (t *table) set(k key, ports []port) {
 	t.dirty[k] = true
 }
 
+// check notices that somebody has removed the table; it will be written again.
+func (t *table) check() {
+	if has, err := t.kernel.Has(t.name); t.built && (!has || err != nil) {
+		t.log.Warn("somebody has removed the rules of Services; they are written again", "table", t.name, "err", err)
+		t.built = false
+	}
+}
+
 // rest is how long a chain without rules is kept. Older kernels count a chain as in use for a moment after the last element
 // that leads to it is gone.
 const rest = time.Second
