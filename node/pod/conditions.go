@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,7 +60,7 @@ func conditions(p *corev1.Pod, f *fact.Pod, s Seen, st *corev1.PodStatus) []core
 		case at >= 0 && p.Status.Conditions[at].Status == c.Status:
 			c.LastTransitionTime, c.LastProbeTime = p.Status.Conditions[at].LastTransitionTime, p.Status.Conditions[at].LastProbeTime
 		case c.LastTransitionTime.IsZero() || at >= 0:
-			c.LastTransitionTime = metav1.NewTime(s.Now)
+			c.LastTransitionTime = second(s.Now)
 		}
 	}
 	return out
@@ -163,3 +164,6 @@ func ready(p *corev1.Pod, whole corev1.PodCondition, others []corev1.PodConditio
 	}
 	return yes(corev1.PodReady)
 }
+
+// second is a time as the API keeps it. Without that, a status would never be equal to what has become of it there.
+func second(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/node/fact"
 )
@@ -51,7 +50,7 @@ func derive(p *corev1.Pod, f *fact.Pod, s Seen) *corev1.PodStatus {
 		ResourceClaimStatuses: old.ResourceClaimStatuses, ExtendedResourceClaimStatus: old.ExtendedResourceClaimStatus,
 	}
 	if st.StartTime == nil {
-		st.StartTime = new(metav1.NewTime(s.Now))
+		st.StartTime = new(second(s.Now))
 	}
 	if v := s.Verdict; v != nil && v.Rejected {
 		st.Phase, st.Reason, st.Message, st.Conditions = corev1.PodFailed, v.Reason, v.Message, old.Conditions
@@ -242,11 +241,11 @@ func resources(c *corev1.Container, run *fact.Container) *corev1.ResourceRequire
 func state(s Seen, run *fact.Container, old *corev1.ContainerStatus) (out corev1.ContainerState) {
 	switch {
 	case run.State == fact.Running:
-		out.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(run.Started)}
+		out.Running = &corev1.ContainerStateRunning{StartedAt: second(run.Started)}
 	case run.State == fact.Exited:
 		out.Terminated = &corev1.ContainerStateTerminated{
 			ExitCode: run.ExitCode, Reason: run.Reason, Message: run.Message,
-			StartedAt: metav1.NewTime(run.Started), FinishedAt: metav1.NewTime(run.Finished), ContainerID: id(s, run),
+			StartedAt: second(run.Started), FinishedAt: second(run.Finished), ContainerID: id(s, run),
 		}
 	case run.State == fact.Unknown && old != nil && old.State.Running != nil:
 		out.Terminated = lost("The container could not be located when the pod was terminated")

@@ -1,0 +1,39 @@
+package pod
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"proa.dev/node/fact"
+)
+
+// What has been stored must be equal to what is derived from the same facts, or every look would write.
+func TestStoredStatusIsStable(t *testing.T) {
+	begin := time.Unix(1000, 123456789)
+	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "runs"}, {Name: "ended"}}}}
+	f := &fact.Pod{
+		Sandboxes: []fact.Sandbox{{ID: "s", Ready: true, Created: begin}},
+		Containers: []fact.Container{
+			{ID: "1", Name: "runs", SandboxID: "s", State: fact.Running, Created: begin, Started: begin.Add(time.Millisecond)},
+			{ID: "2", Name: "ended", SandboxID: "s", State: fact.Exited, Created: begin, Started: begin, Finished: begin.Add(700 * time.Millisecond)},
+		},
+	}
+	seen := Seen{Runtime: "containerd", Volumes: true, Now: begin.Add(time.Second), Health: func(string) Health { return Health{Started: true, Ready: true} }}
+	data, err := json.Marshal(derive(p, f, seen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := &corev1.PodStatus{}
+	if err := json.Unmarshal(data, stored); err != nil {
+		t.Fatal(err)
+	}
+	p.Status = *stored
+	seen.Now = seen.Now.Add(time.Minute)
+	if again := derive(p, f, seen); !apiequality.Semantic.DeepEqual(stored, again) {
+		t.Errorf("stored:\n%+v\nderived again:\n%+v", stored, again)
+	}
+}
