@@ -49,8 +49,8 @@ func (r *record) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Conformance\n\n%d of %d tests of the Kubernetes v1.37.1 conformance suite passed, %d did not, %d have not been run. Written by `make conformance` (`go run ./test/conformance`) on %s.\n",
 		all.passed, all.total, all.failed, all.open, time.Now().UTC().Format(time.DateOnly))
-	b.WriteString("The suite is upstream's e2e.test, built from its Go module. It runs against a cluster with three simulated nodes (`--simulate 3`): what passes there in tier 2b shows the control plane only, since no container runs. A test that did not pass is run once more. ")
-	b.WriteString("Each test shows its last result; tests recorded as passing that need no containers are the gate (`-gate`).\n\n")
+	b.WriteString("The suite is upstream's e2e.test, built from its Go module. Tiers 1, 2a and 2b run against a cluster with three simulated nodes (`--simulate 3`): what passes there in tier 2b shows the control plane only, since no container runs. Tiers 3a and 3b run on a real node (`-real`), in containers made from images that are rebuilt equivalents of the published ones (test/images). A test that did not pass is run once more. ")
+	b.WriteString("Each test shows its last result; tests recorded as passing are the gate (`-gate`, `-gate -real`), but for slow ones.\n\n")
 	b.WriteString("Tiers: 1 needs an API server only, 2a controllers too, 2b nodes that may be simulated, 3a containers, 3b a pod network too.\n\n")
 	writeTable(&b, "tier", tiers)
 	writeTable(&b, "area", areas)

@@ -4,6 +4,7 @@
 //	go run ./test/conformance -tier 1            the tests of one tier
 //	go run ./test/conformance -focus 'ConfigMap' those whose name matches
 //	go run ./test/conformance -gate              those recorded as passing that need no containers
+	go run ./test/conformance -gate -real        those recorded as passing that need them, on a real node
 //
 // It keeps every test's last result in results.json and the names of those
 // that passed in passing.txt, and writes both as docs/conformance.md.
@@ -147,6 +148,9 @@ func choose(f flags, rec *record) ([]test, error) {
 	tiers := strings.FieldsFunc(f.tier, func(r rune) bool { return r == ',' })
 	if f.gate {
 		tiers = []string{"1", "2a", "2b"}
+		if f.real {
+			tiers = []string{"3a", "3b"}
+		}
 	}
 	var out []test
 	for _, t := range rec.tests {
