@@ -280,6 +280,7 @@ func TestKilled(t *testing.T) {
 	for record, want := range map[string]string{
 		"6,1,2,-;oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/a,task=stress,pid=77,uid=0\n SUBSYSTEM=x":  "System OOM encountered, victim process: stress, pid: 77",
 		"6,1,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=/kubepods/x,task_memcg=/kubepods/x,task=a,pid=7,uid=0": "",
+		"14,1,2,-;oom-kill:constraint=CONSTRAINT_NONE,global_oom,task=forged,pid=77":                                                                           "",
 		"6,1,2,-;something else": "", "": "", "x": "", "6;oom-kill:global_oom": "System OOM encountered",
 	} {
 		if got := killed(record); got != want {

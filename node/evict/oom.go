@@ -46,7 +46,12 @@ func WatchOOM(ctx context.Context, tell func(eventType, reason, text string)) er
 // killed reads a record of the kernel's log: one about a process killed for want of memory of the machine, not of a group, gives
 // the words to tell, any other nothing.
 func killed(record string) string {
-	_, line, _ := strings.Cut(record, ";")
+	head, line, _ := strings.Cut(record, ";")
+	// The number says who wrote the record; what is not the kernel's own anybody may have written.
+	level, _, _ := strings.Cut(head, ",")
+	if n, err := strconv.Atoi(level); err != nil || n>>3 != 0 {
+		return ""
+	}
 	line, _, _ = strings.Cut(line, "\n")
 	rest, ok := strings.CutPrefix(line, "oom-kill:")
 	if !ok {

@@ -297,6 +297,23 @@ func TestTermination(t *testing.T) {
 	})
 }
 
+// TestEviction is about a Pod that ends without being deleted: nothing that its liveness says matters any more.
+func TestEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, corev1.Container{StartupProbe: exec("start", nil), LivenessProbe: exec("live", nil), ReadinessProbe: exec("ready", nil)})
+		s.say("start", "bad")
+		s.sync()
+		s.take()
+		s.prober.Terminating("u")
+		want(t, show(s.prober.Of("u", "c1")), "started true ready false")
+		s.sync()
+		time.Sleep(time.Minute)
+		if got := s.take(); strings.Contains(got, "live") || strings.Contains(got, "start of") || !strings.Contains(got, "changed: started true ready true") {
+			t.Error(got)
+		}
+	})
+}
+
 // TestAnEndedContainerIsLeftAlone also covers that a probe under way is ended, and that nothing is said about it.
 func TestAnEndedContainerIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -58,8 +58,13 @@ type Config struct {
 	Data string
 	// SystemReserved and KubeReserved are kept from Pods.
 	SystemReserved, KubeReserved corev1.ResourceList
-	// Features are the names of the features that the node declares, sorted.
+	// Features are the names of the features that the node declares, sorted; nil for Usual.
 	Features []string
+}
+
+// Usual are the features that this agent has and that Pods may need: a scheduler asks for them.
+func Usual() []string {
+	return []string{"ExtendWebSocketsToKubelet", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
 }
 
 // Parts are the parts of the agent whose state shows in the status. All but Runtime may be left out.
@@ -135,6 +140,9 @@ func New(c client.Client, config Config, parts Parts, log *slog.Logger) (*Node, 
 	}
 	if config.Hostname == "" {
 		config.Hostname = config.Name
+	}
+	if config.Features == nil {
+		config.Features = Usual()
 	}
 	return &Node{Config: config, Parts: parts, cluster: c, host: &Host{}, log: log, poke: make(chan struct{}, 1)}, nil
 }

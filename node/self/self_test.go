@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -144,7 +145,7 @@ func TestNode(t *testing.T) {
 		if o.Labels[corev1.LabelTopologyZone] != "z" || o.Labels[corev1.LabelHostname] != "a" || !strings.Contains(fmt.Sprint(o.Spec.Taints), "{k  NoSchedule") {
 			t.Errorf("labels %v, taints %v", o.Labels, o.Spec.Taints)
 		}
-		if o.Status.NodeInfo.ContainerRuntimeVersion != "containerd://2.4.2" || o.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 || len(o.Status.Images) != 1 {
+		if o.Status.NodeInfo.ContainerRuntimeVersion != "containerd://2.4.2" || o.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 || len(o.Status.Images) != 1 || !slices.Equal(o.Status.DeclaredFeatures, self.Usual()) {
 			t.Errorf("status %+v", o.Status)
 		}
 		first := renewed(t, c.Client)
