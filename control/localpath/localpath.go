@@ -129,6 +129,7 @@ func remove(ctx context.Context, c *control.Cluster, k control.Key) (time.Durati
 	}
 	node, _ := control.Get[*corev1.Node](c, gr.Nodes, "", v.Annotations[localpath.Node])
 	switch decideRemoval(v, node) {
+	case stay:
 	case ask:
 		next := node.DeepCopy()
 		work := localpath.WorkOf(next)

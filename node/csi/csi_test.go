@@ -58,7 +58,7 @@ func start(t *testing.T) *world {
 		t.Skip("only root may mount")
 	}
 	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
-	dir, err := os.MkdirTemp("", "csi") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "csi") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (d data) save(dir string) error {
 		return err
 	}
 	name := filepath.Join(dir, dataFile)
-	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
+	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

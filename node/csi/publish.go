@@ -81,7 +81,7 @@ func (d *Drivers) Publish(ctx context.Context, v *volume.DriverVolume) (*volume.
 		return nil, err
 	}
 	if republish || grows {
-		out.Again = time.Now().Add(look + rand.N(look/2))
+		out.Again = time.Now().Add(look + rand.N(look/2)) //nolint:gosec // G404: it spreads load
 	}
 	return out, nil
 }

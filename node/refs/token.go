@@ -55,7 +55,7 @@ func (r *Refs) Token(ctx context.Context, namespace, account string, request *au
 	}
 	switch {
 	case err == nil:
-		renew := renewAt(made, time.Duration(rand.Int64N(int64(jitter))))
+		renew := renewAt(made, rand.N(jitter)) //nolint:gosec // G404: it spreads load
 		t.mu.Lock()
 		t.held[k] = &held{made, renew}
 		t.mu.Unlock()

@@ -99,7 +99,7 @@ func anchors(bundles []*certificatesv1.ClusterTrustBundle, seed uint64) []byte {
 	return out.Bytes()
 }
 
-func seed() uint64 { return rand.Uint64() }
+func seed() uint64 { return rand.Uint64() } //nolint:gosec // G404: an order, not a secret
 
 // place gives a certificate its place in the order of a seed.
 func place(seed uint64, der []byte) uint64 {

@@ -234,7 +234,7 @@ func place(target string, folder bool) error {
 		}
 		return nil
 	}
-	f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o640)
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

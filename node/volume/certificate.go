@@ -193,7 +193,7 @@ func (c *certs) look(ctx context.Context, p *corev1.Pod, one *cert) (bool, error
 	for _, cond := range r.Status.Conditions {
 		switch cond.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeIssued:
-			later := time.Duration(mathrand.Int64N(int64(certJitter)))
+			later := mathrand.N(certJitter) //nolint:gosec // G404: it spreads load
 			*one = cert{key: one.requestKey, chain: cleanChain([]byte(r.Status.CertificateChain))}
 			if r.Status.BeginRefreshAt != nil {
 				one.refresh = r.Status.BeginRefreshAt.Add(later)

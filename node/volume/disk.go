@@ -242,7 +242,7 @@ func (v *Volumes) localDisk(ctx context.Context, b *bound) (string, error) {
 // format makes a file system on a disk that has nothing at all, and looks after one that has. Something that is not known
 // is never overwritten.
 func format(ctx context.Context, device, fsType string, readOnly bool) error {
-	out, err := exec.CommandContext(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device).Output()
+	out, err := exec.CommandContext(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device).Output() //nolint:gosec // G204: the device is one that a volume names
 	failed, ran := errors.AsType[*exec.ExitError](err)
 	switch {
 	case err != nil && (!ran || failed.ExitCode() != 2): // 2: nothing was found
@@ -251,7 +251,7 @@ func format(ctx context.Context, device, fsType string, readOnly bool) error {
 		if readOnly {
 			return nil
 		}
-		out, err := exec.CommandContext(ctx, "fsck", "-a", device).CombinedOutput()
+		out, err := exec.CommandContext(ctx, "fsck", "-a", device).CombinedOutput() //nolint:gosec // G204: the device is one that a volume names
 		if e, ok := errors.AsType[*exec.ExitError](err); ok && e.ExitCode() == 4 {
 			return fmt.Errorf("'fsck' found errors on device %s but could not correct them: %s", device, out)
 		}
@@ -263,7 +263,7 @@ func format(ctx context.Context, device, fsType string, readOnly bool) error {
 	if fsType == "ext4" || fsType == "ext3" {
 		args = []string{"-F", "-m0", device}
 	}
-	if out, err := exec.CommandContext(ctx, "mkfs."+fsType, args...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "mkfs."+fsType, args...).CombinedOutput(); err != nil { //nolint:gosec // G204: whoever makes volumes names the file system
 		return fmt.Errorf("format %s: %w: %s", device, err, out)
 	}
 	return nil

@@ -87,12 +87,12 @@ func (v *Volumes) setReady(uid types.UID, name string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 		return err
 	}
-	return os.WriteFile(file, nil, 0o640)
+	return os.WriteFile(file, nil, 0o600)
 }
 
 // folder makes a folder that everybody may use, whatever the umask.
 func folder(dir string) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // G301: it is for the processes of the Pod, whoever they are
 		return err
 	}
 	info, err := os.Lstat(dir)
@@ -100,7 +100,7 @@ func folder(dir string) error {
 		return err
 	}
 	if info.Mode().Perm() != 0o777 {
-		return os.Chmod(dir, 0o777)
+		return os.Chmod(dir, 0o777) //nolint:gosec // G302: it is for the processes of the Pod, whoever they are
 	}
 	return nil
 }

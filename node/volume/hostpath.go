@@ -41,7 +41,7 @@ func checkHostPath(path string, kind corev1.HostPathType) error {
 		return nil
 	case corev1.HostPathDirectoryOrCreate:
 		if !exists(path) {
-			return os.MkdirAll(path, 0o755)
+			return os.MkdirAll(path, 0o755) //nolint:gosec // G301: as Kubernetes makes them
 		}
 		return mustBe(path, "directory", corev1.HostPathDirectory)
 	case corev1.HostPathDirectory:
@@ -64,7 +64,7 @@ func checkHostPath(path string, kind corev1.HostPathType) error {
 }
 
 func newFile(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE, 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE, 0o644) //nolint:gosec // G302: as Kubernetes makes them
 	if err != nil {
 		return err
 	}

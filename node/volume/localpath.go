@@ -31,17 +31,17 @@ func (v *Volumes) makeLocal(pv *corev1.PersistentVolume) error {
 	if pv.Annotations[localpath.ProvisionedBy] != localpath.Provisioner || path != filepath.Join(v.localDir(), pv.Name) {
 		return nil
 	}
-	if err := os.MkdirAll(v.localDir(), 0o711); err != nil {
+	if err := os.MkdirAll(v.localDir(), 0o711); err != nil { //nolint:gosec // G301: processes of Pods pass through it
 		return err
 	}
-	err := os.Mkdir(path, 0o777)
+	err := os.Mkdir(path, 0o777) //nolint:gosec // G301: it is for the processes of Pods, whoever they are
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return os.Chmod(path, 0o777) // whatever the umask
+	return os.Chmod(path, 0o777) //nolint:gosec // G302: it is for the processes of Pods, whatever the umask
 }
 
 // KeepLocal says on the Node where this agent keeps volumes, and removes the folders of those that are gone, until ctx ends.

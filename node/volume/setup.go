@@ -18,7 +18,6 @@ const (
 	pluginDownward  = "kubernetes.io/downward-api"
 	pluginProjected = "kubernetes.io/projected"
 	pluginLocal     = "kubernetes.io/local-volume"
-	pluginHostPath  = "kubernetes.io/host-path"
 	pluginNFS       = "kubernetes.io/nfs"
 	pluginCSI       = "kubernetes.io/csi"
 )

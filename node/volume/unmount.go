@@ -122,7 +122,7 @@ func (v *Volumes) Remove(ctx context.Context, uid types.UID) error {
 	return mounts.Remove(dir)
 }
 
-// Left are the Pods that have volumes here.
+// Left are the Pods that have a folder here.
 func (v *Volumes) Left(context.Context) (out []types.UID, err error) {
 	all, err := os.ReadDir(filepath.Join(v.Dir, "pods"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -132,12 +132,7 @@ func (v *Volumes) Left(context.Context) (out []types.UID, err error) {
 		return nil, fmt.Errorf("look for volumes: %w", err)
 	}
 	for _, e := range all {
-		for _, name := range volumeFolders() {
-			if _, err := os.Lstat(filepath.Join(v.Dir, "pods", e.Name(), name)); err == nil {
-				out = append(out, types.UID(e.Name()))
-				break
-			}
-		}
+		out = append(out, types.UID(e.Name()))
 	}
 	return out, nil
 }
