@@ -149,6 +149,8 @@ func loopbackAddress(a netip.Addr) *netlink.Addr {
 	out := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
 	if a.Is6() {
 		out.Flags = unix.IFA_F_NODAD
+	} else {
+		out.Scope = unix.RT_SCOPE_HOST // nobody shall send from it unless he was asked at it
 	}
 	return out
 }

@@ -35,11 +35,14 @@ var (
 	serviceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}
 )
 
-func newNode(t testing.TB) *node {
+func newNode(t testing.TB) *node { return newNodeVia(t, "192.168.9.2", "fd99::2") }
+
+// newNodeVia makes a node whose way out leads through these; none is no way out.
+func newNodeVia(t testing.TB, via ...string) *node {
 	t.Helper()
 	nettest.Need(t)
 	n := &node{world: newWorld(t), home: nettest.Home(t), outside: nettest.New(t)}
-	nettest.Wire(t, nettest.End{NS: n.home, Name: "out0", Addrs: []string{"192.168.9.1/24", "fd99::1/64"}, Via: []string{"192.168.9.2", "fd99::2"}},
+	nettest.Wire(t, nettest.End{NS: n.home, Name: "out0", Addrs: []string{"192.168.9.1/24", "fd99::1/64"}, Via: via},
 		nettest.End{NS: n.outside, Name: "eth0", Addrs: []string{"192.168.9.2/24", "fd99::2/64"}, Via: []string{"192.168.9.1", "fd99::1"}})
 	c := pod.Config{DataDir: t.TempDir(), Bridge: "tp0", Table: "proa-test", PodCIDRs: podCIDRs, ClusterCIDRs: clusterCIDRs}
 	var err error
@@ -183,6 +186,20 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, "fd00:96::10"], ports: [{
 			n.eventually("gone", func() string { return kindOf(c.Ask(low, "10.96.0.10:8080")) }, "silence")
 		}
 	}
+}
+
+func TestNoWayOut(t *testing.T) {
+	n := newNodeVia(t)
+	a := n.backend("a")
+	n.apply(`
+kind: Service
+metadata: {name: web}
+spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, "fd00:96::10"], ports: [{port: 80}]}
+---
+` + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("web-6", "web", 80, "TCP", a.v6+" here"))
+	n.eventually("the node itself", func() string { return n.home.Ask("tcp", "10.96.0.10:80") }, "a 10.244.7.1")
+	n.eventually("the node itself, IPv6", func() string { return n.home.Ask("tcp", "[fd00:96::10]:80") }, "a fd00:244:7::1")
+	n.eventually("nobody has the address", func() string { return kindOf(n.home.Ask("tcp", "10.96.0.99:80")) }, "silence")
 }
 
 func TestSpread(t *testing.T) {

@@ -121,6 +121,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return fmt.Errorf("read Services and EndpointSlices: %w", err)
 		}
 	}
+	if err := ensureRoutes(p.ServiceCIDRs); err != nil {
+		p.Log.Warn("the node itself may not reach Services", "err", err)
+	}
 	p.touchAll()
 	wg.Go(func() {
 		p.follow(ctx, p.Services, func(o kind.Object) (key, bool) { return key{o.GetNamespace(), o.GetName()}, true })
@@ -299,7 +302,7 @@ func (p *Proxy) complain(problem healthProblem) {
 	}
 }
 
-// Purge removes the rules. An empty name stands for the usual one.
+// Purge removes the rules, and routes to Services. An empty name stands for the usual one.
 func Purge(tableName string) error {
 	if tableName == "" {
 		tableName = "proa-services"
@@ -308,5 +311,5 @@ func Purge(tableName string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(kernel.Remove(tableName), kernel.Close())
+	return errors.Join(kernel.Remove(tableName), kernel.Close(), removeRoutes())
 }

@@ -1,0 +1,48 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// routeProtocol marks our routes among all others.
+const routeProtocol = 81
+
+// ensureRoutes makes the addresses of Services reachable for the node itself where it has no way out: the kernel looks for a
+// route before it looks at the rules, and without one it gives up. Any route will do, because the rules change where the
+// packet goes.
+func ensureRoutes(networks []netip.Prefix) error {
+	for _, p := range networks {
+		if _, err := netlink.RouteGet(p.Masked().Addr().Next().AsSlice()); !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
+			continue
+		}
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			dst := &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+			err = netlink.RouteReplace(&netlink.Route{Dst: dst, LinkIndex: lo.Attrs().Index, Scope: unix.RT_SCOPE_LINK, Protocol: routeProtocol})
+		}
+		if err != nil {
+			return fmt.Errorf("make Services in %s reachable for the node: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func removeRoutes() error {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+	if err != nil {
+		return fmt.Errorf("read the routes: %w", err)
+	}
+	var errs []error
+	for _, r := range routes {
+		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("remove the route to %s: %w", r.Dst, err))
+		}
+	}
+	return errors.Join(errs...)
+}
