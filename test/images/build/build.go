@@ -1,7 +1,7 @@
-// Package build makes the images that tests run, from pinned Go modules and
-// locked Debian packages, as OCI archives in the cache folder of the user. It
-// needs no privilege: files go from packages into layers without touching the
-// disk. An archive is made again only when something that goes into it changes.
+// Package build makes the images that tests run, from pinned Go modules,
+// locked Debian packages and the locked source of busybox, as OCI archives in
+// the cache folder of the user. It needs no privilege: files go from packages
+// into layers without touching the disk. An archive is made again only when something that goes into it changes.
 //
 // The images with names of registry.k8s.io stand in for the published ones,
 // which are not always reachable. They hold what the conformance suite relies
@@ -79,6 +79,7 @@ type set struct {
 	groups   []string // of Debian packages
 	programs []string // of package upstream
 	own      []string // folders of programs of this module
+	busybox  bool     // that program, from its source
 	data     []string // files of the module k8s.io/kubernetes
 	cook     func(ingredients) ([]oci.Image, error)
 }
@@ -188,6 +189,11 @@ func (k *kitchen) gather(ctx context.Context, s set) (ingredients, error) {
 	}
 	for _, folder := range s.own {
 		if in.programs[filepath.Base(folder)], err = k.compile(ctx, folder); err != nil {
+			return in, err
+		}
+	}
+	if s.busybox {
+		if in.programs["busybox"], err = k.busybox(ctx); err != nil {
 			return in, err
 		}
 	}

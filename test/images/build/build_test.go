@@ -79,6 +79,9 @@ func TestLockIsComplete(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if !slices.ContainsFunc(all, func(l locked) bool { return l.group == sources && l.name == "busybox" }) {
+			t.Errorf("%s lacks the source of busybox; run: go run ./test/images -lock", filepath.Base(file))
+		}
 		for group, names := range wanted() {
 			for _, name := range names {
 				if !slices.ContainsFunc(all, func(l locked) bool { return l.group == group && l.name == name }) {

@@ -1,7 +1,6 @@
 package build
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,16 +13,13 @@ import (
 // cookBusybox makes the image of many tiny programs in one, laid out as the
 // usual busybox image is: every program is in /bin.
 func cookBusybox(in ingredients) ([]oci.Image, error) {
-	program, ok := in.packages["busybox"]["usr/bin/busybox"]
-	if !ok {
-		return nil, errors.New("the package busybox-static has no /bin/busybox")
-	}
-	applets, err := listApplets(program.Data)
+	program := in.programs["busybox"]
+	applets, err := listApplets(program)
 	if err != nil {
 		return nil, err
 	}
 	t := oci.Tree{}
-	t.Put("bin/busybox", 0o755, program.Data)
+	t.Put("bin/busybox", 0o755, program)
 	for _, name := range applets {
 		if name != "busybox" {
 			t.Link("bin/"+name, "busybox")

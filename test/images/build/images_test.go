@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -159,6 +161,8 @@ func TestPrograms(t *testing.T) {
 		t.Skip("only root may change the root of a process")
 	}
 	all := archives(t, "busybox", "nonewprivs", "agnhost", "nginx", "tool")
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a page") }))
+	defer page.Close()
 	roots := map[string]string{}
 	for _, test := range []struct {
 		image, script string
@@ -168,6 +172,8 @@ func TestPrograms(t *testing.T) {
 		{e2e + "busybox:1.37.0-2", "/bin/sh -c id", 0, "uid=0(root) gid=0(root)"},
 		{e2e + "busybox:1.37.0-2", "/bin/sh -c id", 65534, "uid=65534(nobody) gid=65534(nogroup)"},
 		{e2e + "busybox:1.37.0-2", "/bin/sh -c echo>/none/file", 0, "/bin/sh: can't create /none/file: nonexistent directory"},
+		{e2e + "busybox:1.37.0-2", "/bin/sh -c env", 0, "data-1=value-1\n"}, // no identifier, and yet passed on
+		{e2e + "busybox:1.37.0-2", "/bin/sh -c wget -T 5 -O - " + page.URL, 0, "a page"},
 		{e2e + "nonewprivs:1.4", "/usr/local/bin/nnp", 1000, "Effective uid: 0"},
 		{e2e + "agnhost:2.66.1", "/bin/sh -c id", 1000, "uid=1000(user-defined-in-image) gid=1000(user-defined-in-image)"},
 		{e2e + "agnhost:2.66.1", "/agnhost-2 entrypoint-tester a", 1000, "[/agnhost-2 entrypoint-tester a]"},
@@ -191,6 +197,7 @@ func TestPrograms(t *testing.T) {
 			args := strings.SplitN(test.script, " ", 3)
 			cmd := exec.Command(args[0], args[1:]...)
 			cmd.Dir = "/"
+			cmd.Env = append(os.Environ(), "data-1=value-1")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: test.uid, Gid: test.uid}}
 			out, err := cmd.CombinedOutput()
 			if !strings.Contains(string(out), test.want) {

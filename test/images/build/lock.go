@@ -109,6 +109,11 @@ func Lock(ctx context.Context, root string) error {
 			taken[l.name] = taken[l.name] || group != "busybox"
 		}
 	}
+	source, err := a.source(ctx, "busybox")
+	if err != nil {
+		return err
+	}
+	all = append(all, source)
 	text := "# Debian " + release + " packages of the test images, written by: go run ./test/images -lock\n"
 	for _, l := range all {
 		text += l.String() + "\n"
@@ -129,10 +134,10 @@ func (a apt) prepare() error {
 	for _, name := range needless() {
 		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nArchitecture: %s\nMulti-Arch: foreign\nVersion: 9999\nMaintainer: nobody\nDescription: left out\n\n", name, runtime.GOARCH)
 	}
-	sources := "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + mirror() + " " + release + " main\n"
+	from := " [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + mirror() + " " + release + " main\n"
 	return errors.Join(
 		os.WriteFile(filepath.Join(a.dir, "status"), []byte(status.String()), 0o644),
-		os.WriteFile(filepath.Join(a.dir, "sources.list"), []byte(sources), 0o644))
+		os.WriteFile(filepath.Join(a.dir, "sources.list"), []byte("deb"+from+"deb-src"+from), 0o644))
 }
 
 func (a apt) run(ctx context.Context, program string, args ...string) ([]byte, error) {
@@ -199,4 +204,47 @@ func parseShown(group, text string) []locked {
 		}
 	}
 	return all
+}
+
+// source finds the source code of a package as its authors published it.
+func (a apt) source(ctx context.Context, name string) (locked, error) {
+	shown, err := a.run(ctx, "apt-cache", "showsrc", "--only-source", name)
+	if err != nil {
+		return locked{}, err
+	}
+	l, ok := parseSource(name, string(shown))
+	if !ok {
+		return l, fmt.Errorf("the archive has no %s_*.orig.tar.bz2", name)
+	}
+	return l, nil
+}
+
+// parseSource reads the first paragraph that apt-cache shows of a source package.
+// Its list of checksums has a line for each file: sum, size and name.
+func parseSource(name, text string) (locked, bool) {
+	l := locked{group: sources, name: name}
+	folder, key := "", ""
+	for line := range strings.Lines(strings.SplitN(strings.TrimSpace(text), "\n\n", 2)[0]) {
+		if !strings.HasPrefix(line, " ") {
+			var value string
+			key, value, _ = strings.Cut(line, ":")
+			if key == "Directory" {
+				folder = strings.TrimSpace(value)
+			}
+			continue
+		}
+		f := strings.Fields(line)
+		if key != "Checksums-Sha256" || len(f) != 3 {
+			continue
+		}
+		version, isOriginal := strings.CutSuffix(strings.TrimPrefix(f[2], name+"_"), ".orig.tar.bz2")
+		if isOriginal {
+			l.version, l.sha256, l.path = version, f[0], f[2]
+		}
+	}
+	if l.path == "" || folder == "" {
+		return l, false
+	}
+	l.path = folder + "/" + l.path
+	return l, true
 }

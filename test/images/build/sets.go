@@ -21,7 +21,7 @@ func sets() []set {
 	return []set{
 		{name: "tool", images: []string{"tool"}, own: []string{"test/images/tool"}, cook: cookTool},
 		{name: "pause", images: []string{"pause"}, own: []string{"cmd/pause"}, cook: cookPause},
-		{name: "busybox", images: []string{"busybox", "nonewprivs"}, groups: []string{"busybox"}, programs: []string{"nonewprivs"}, cook: cookBusybox},
+		{name: "busybox", images: []string{"busybox", "nonewprivs"}, busybox: true, programs: []string{"nonewprivs"}, cook: cookBusybox},
 		{name: "apiserver", images: []string{"sample-apiserver", "etcd"}, programs: []string{"sample-apiserver", "etcd"}, cook: cookAPIServer},
 		{
 			name:     "debian",
