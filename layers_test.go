@@ -48,8 +48,9 @@ var layers = []layer{
 	{"store", "store/storetest kv hop errs", "hop 7 stores bytes; it knows neither kinds nor requests"},
 	{"watch", "kinds kv hop errs", "hop 8 is fed by the words of kv, from whatever store"},
 
+	{"internal/textcase", "", "it reads texts for tests, and knows nothing of what they are about"},
 	{"control", "client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
-	{"control/controltest", "proatest run control client kinds hop errs kv", "it plays scripts on a whole cluster; only tests import it"},
+	{"control/controltest", "internal/textcase proatest run control client kinds hop errs kv", "it plays scripts on a whole cluster; only tests import it"},
 	{"control/*", "control client kinds hop errs kv", "controllers never call each other; they meet in the objects"},
 	{"schedule", ". client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
 	{"schedule/*", "kinds errs kv", "what it works things out with knows neither queue nor cluster"},

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"proa.dev/internal/textcase"
 )
 
 // TestParse reads configurations. What comes of one follows it after a line "----": the profiles with their plugins, each
@@ -23,7 +25,7 @@ func TestParse(t *testing.T) {
 			}
 			config, want, _ := strings.Cut(string(text), "----\n")
 			got := parsed([]byte(config))
-			if *rewrite {
+			if textcase.Update() {
 				if err := os.WriteFile(file, []byte(config+"----\n"+got), 0o644); err != nil {
 					t.Fatal(err)
 				}

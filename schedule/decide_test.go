@@ -2,10 +2,7 @@ package schedule
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
-)
 
-var rewrite = flag.Bool("rewrite", false, "rewrite what decisions come to")
+	"proa.dev/internal/textcase"
+)
 
 // TestDecide makes decisions about clusters in text files. A case begins with "=== " and its name; its lines are
 //
@@ -30,33 +27,10 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what decisions come to")
 // Indented lines below a node or a pod are YAML of its spec. Without amounts a node has plenty. After "decide" follows what
 // comes of it: the scores of each node by plugin, or why it will not do, and the choice.
 func TestDecide(t *testing.T) {
-	files, err := filepath.Glob("testdata/decide/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no cases: %v", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got strings.Builder
-		for _, text := range strings.Split("\n"+string(text), "\n=== ")[1:] {
-			name, body, _ := strings.Cut(text, "\n")
-			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+name, func(t *testing.T) {
-				c := &clusterCase{T: t, state: NewState(nil), pods: map[string]*corev1.Pod{}, args: map[string]json.RawMessage{}}
-				out := c.play(body)
-				if !*rewrite && strings.TrimSpace(out) != strings.TrimSpace(body) {
-					t.Errorf("got\n%s", out)
-				}
-				got.WriteString("=== " + name + "\n" + out)
-			})
-		}
-		if *rewrite {
-			if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	textcase.Play(t, "testdata/decide/*.txt", "=== ", func(t *testing.T, body string) string {
+		c := &clusterCase{T: t, state: NewState(nil), pods: map[string]*corev1.Pod{}, args: map[string]json.RawMessage{}}
+		return c.play(body)
+	})
 }
 
 type clusterCase struct {

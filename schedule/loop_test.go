@@ -2,7 +2,6 @@ package schedule_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -24,6 +23,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/internal/textcase"
 	"proa.dev/kinds"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
@@ -33,8 +33,6 @@ import (
 )
 
 type groupResource = schema.GroupResource
-
-var update = flag.Bool("update", false, "rewrite what comes out")
 
 // TestLoop plays scripts against a scheduler on a cluster in memory, in virtual time. A line that begins with "$ " is a
 // command; what follows it is its input, or what must come out:
@@ -64,7 +62,7 @@ func TestLoop(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := play(t, string(text))
-			if *update {
+			if textcase.Update() {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}

@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"proa.dev/internal/textcase"
 	"proa.dev/kinds/kind"
 )
 
@@ -29,40 +29,23 @@ import (
 // The plugin Label wakes pods for nodes with a label that is the pod's name, Room for pods that go, and Slow for neither; Group
 // is waited for, and a node ends that.
 func TestQueue(t *testing.T) {
-	text, err := os.ReadFile("testdata/queue.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got strings.Builder
-	for _, section := range strings.Split("\n"+string(text), "\n=== ")[1:] {
-		name, body, _ := strings.Cut(section, "\n")
-		got.WriteString("=== " + name + "\n")
-		t.Run(name, func(t *testing.T) {
-			q := newQueueCase()
-			for line := range strings.Lines(body) {
-				line = strings.TrimSpace(line)
-				command, want, _ := strings.Cut(line, " => ")
-				if line == "" || strings.HasPrefix(line, "#") {
-					got.WriteString(line + "\n")
-					continue
+	textcase.Play(t, "testdata/queue.txt", "=== ", func(t *testing.T, body string) string {
+		q := newQueueCase()
+		var got strings.Builder
+		for line := range strings.Lines(body) {
+			line = strings.TrimSpace(line)
+			command, _, _ := strings.Cut(line, " => ")
+			if line != "" && !strings.HasPrefix(line, "#") {
+				if out := q.do(t, strings.Fields(command)); out != "" {
+					command += " => " + out
 				}
-				out := q.do(t, strings.Fields(command))
-				if out != "" {
-					got.WriteString(command + " => " + out + "\n")
-				} else {
-					got.WriteString(command + "\n")
-				}
-				if !*rewrite && out != want {
-					t.Errorf("%s: got %q, want %q", command, out, want)
-				}
+			} else {
+				command = line
 			}
-		})
-	}
-	if *rewrite {
-		if err := os.WriteFile("testdata/queue.txt", []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
+			got.WriteString(command + "\n")
 		}
-	}
+		return got.String()
+	})
 }
 
 type queueCase struct {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"proa.dev/internal/textcase"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/schedule/device"
@@ -47,34 +46,11 @@ import (
 //
 // Indented lines are YAML: of the spec of a node or a pod, and of all of an object. What comes out stands below with a ">".
 func TestWorlds(t *testing.T) {
-	files, err := filepath.Glob("testdata/worlds/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no cases: %v", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all strings.Builder
-		for _, text := range strings.Split("\n"+string(text), "\n=== ")[1:] {
-			name, body, _ := strings.Cut(text, "\n")
-			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+name, func(t *testing.T) {
-				w := &world{T: t, objects: things{}, pods: map[string]*corev1.Pod{}, args: map[string]json.RawMessage{}, plugins: map[string]Plugin{}}
-				w.state = NewState(w.objects)
-				out := w.play(body)
-				if !*rewrite && strings.TrimSpace(out) != strings.TrimSpace(body) {
-					t.Errorf("got\n%s", out)
-				}
-				all.WriteString("=== " + name + "\n" + out)
-			})
-		}
-		if *rewrite {
-			if err := os.WriteFile(file, []byte(all.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	textcase.Play(t, "testdata/worlds/*.txt", "=== ", func(t *testing.T, body string) string {
+		w := &world{T: t, objects: things{}, pods: map[string]*corev1.Pod{}, args: map[string]json.RawMessage{}, plugins: map[string]Plugin{}}
+		w.state = NewState(w.objects)
+		return w.play(body)
+	})
 }
 
 // things are the objects of a case, by resource and key.

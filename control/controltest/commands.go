@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"proa.dev/internal/textcase"
 	"proa.dev/kinds"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
@@ -108,7 +109,7 @@ func (s *stage) compare(st step, out string) {
 		}
 		want, out = blur(want), blur(out)
 	}
-	if !*update && strings.TrimSpace(want) != strings.TrimSpace(out) {
+	if !textcase.Update() && strings.TrimSpace(want) != strings.TrimSpace(out) {
 		s.Errorf("$ %s\ngot:\n%s\nwant:\n%s", st.command, out, want)
 	}
 }

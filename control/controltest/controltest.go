@@ -22,7 +22,6 @@ package controltest
 
 import (
 	"context"
-	"flag"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -39,12 +38,11 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/internal/textcase"
 	"proa.dev/kinds/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
-
-var update = flag.Bool("update", false, "rewrite the outputs of scripts")
 
 // Scripts runs every script that matches a pattern, as in filepath.Glob, over the controllers. Besides them only the loops
 // run that every cluster leans on: default service accounts and the root CA.
@@ -62,13 +60,13 @@ func Scripts(t *testing.T, pattern string, controllers ...control.Controller) {
 		steps := parse(string(text))
 		t.Run(name, func(t *testing.T) {
 			got := play(t, steps, controllers, nil)
-			if *update {
+			if textcase.Update() {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
 		})
-		if *update || len(steps) > 0 && steps[0].name() == "exact" {
+		if textcase.Update() || len(steps) > 0 && steps[0].name() == "exact" {
 			continue
 		}
 		for _, p := range perturbations() {

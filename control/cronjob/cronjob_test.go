@@ -1,9 +1,7 @@
 package cronjob
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/control"
+	"proa.dev/internal/textcase"
 )
-
-var rewrite = flag.Bool("rewrite", false, "rewrite the answers in testdata/decide.txt")
 
 // moment is the first part of a case: a CronJob, its Jobs, and the time.
 type moment struct {
@@ -34,39 +31,13 @@ type moment struct {
 
 // TestDecide puts the cases of testdata/decide.txt to the pure functions, in the order of a look.
 func TestDecide(t *testing.T) {
-	const file = "testdata/decide.txt"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	for i, part := range strings.Split("\n"+string(text), "\n== ") {
-		if i == 0 {
-			out.WriteString(strings.TrimPrefix(part, "\n"))
-			continue
-		}
-		title, body, _ := strings.Cut(part, "\n")
-		in, want, _ := strings.Cut(body, "--\n")
-		t.Run(title, func(t *testing.T) {
-			var m moment
-			if err := yaml.UnmarshalStrict([]byte(in), &m); err != nil {
-				t.Fatal(err)
-			}
-			got := m.look()
-			if strings.TrimSpace(got) != strings.TrimSpace(want) && !*rewrite {
-				t.Errorf("got:\n%s\nwant:\n%s", got, want)
-			}
-			if out.Len() > 0 {
-				out.WriteString("\n")
-			}
-			fmt.Fprintf(&out, "== %s\n%s--\n%s", title, in, got)
-		})
-	}
-	if *rewrite {
-		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+	textcase.Decide(t, "testdata/decide.txt", "--", func(t *testing.T, in string) string {
+		var m moment
+		if err := yaml.UnmarshalStrict([]byte(in), &m); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return m.look()
+	})
 }
 
 func (m *moment) look() string {

@@ -1,12 +1,9 @@
 package deployment
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,43 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"proa.dev/control/workload"
+	"proa.dev/internal/textcase"
 )
 
 var now = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // TestDecide runs the cases of testdata/decide: a Deployment with its status, conditions and sets, and after "=>" the
-// plan. With -update the plans are rewritten.
+// plan.
 func TestDecide(t *testing.T) {
-	files, err := filepath.Glob("testdata/decide/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	u := flag.Lookup("update")
-	update := u != nil && u.Value.String() == "true"
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parts := strings.Split(string(text), "\n== ")
-		out := parts[0]
-		for _, c := range parts[1:] {
-			name, body, _ := strings.Cut(c, "\n")
-			in, want, _ := strings.Cut(strings.TrimSpace(body), "\n=>\n")
-			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+name, func(t *testing.T) {
-				got := runCase(t, strings.TrimSuffix(in, "\n=>"))
-				out += fmt.Sprintf("\n== %s\n%s\n=>\n%s\n", name, strings.TrimSuffix(in, "\n=>"), got)
-				if !update && got != strings.TrimSpace(want) {
-					t.Errorf("got:\n%s\nwant:\n%s", got, want)
-				}
-			})
-		}
-		if update {
-			if err := os.WriteFile(file, []byte(out), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	textcase.Decide(t, "testdata/decide/*.txt", "=>", func(t *testing.T, in string) string { return runCase(t, strings.TrimSpace(in)) })
 }
 
 func runCase(t *testing.T, in string) string {

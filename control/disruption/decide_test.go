@@ -2,10 +2,8 @@ package disruption
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
-)
 
-var rewrite = flag.Bool("rewrite", false, "rewrite the answers in testdata/decide.txt")
+	"proa.dev/internal/textcase"
+)
 
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -34,35 +32,13 @@ type moment struct {
 
 // TestDecide puts the cases of testdata/decide.txt to decide.
 func TestDecide(t *testing.T) {
-	const file = "testdata/decide.txt"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for i, part := range strings.Split("\n"+string(text), "\n== ") {
-		if i == 0 {
-			continue
-		}
-		title, body, _ := strings.Cut(part, "\n")
-		in, want, _ := strings.Cut(body, "--\n")
-		t.Run(title, func(t *testing.T) {
-			var m moment
-			if err := yaml.UnmarshalStrict([]byte(in), &m); err != nil {
-				t.Fatal(err)
-			}
-			got := m.look(t)
-			if strings.TrimSpace(got) != strings.TrimSpace(want) && !*rewrite {
-				t.Errorf("got:\n%s\nwant:\n%s", got, want)
-			}
-			out = append(out, fmt.Sprintf("== %s\n%s--\n%s", title, in, got))
-		})
-	}
-	if *rewrite {
-		if err := os.WriteFile(file, []byte(strings.Join(out, "\n")), 0o644); err != nil {
+	textcase.Decide(t, "testdata/decide.txt", "--", func(t *testing.T, in string) string {
+		var m moment
+		if err := yaml.UnmarshalStrict([]byte(in), &m); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return m.look(t)
+	})
 }
 
 func (m *moment) look(t *testing.T) string {

@@ -2,8 +2,6 @@ package satoken
 
 import (
 	"errors"
-	"iter"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -11,27 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"proa.dev/internal/textcase"
 )
 
-// cases yields the two sides of the lines of a file.
-func cases(t *testing.T, file string) iter.Seq2[string, string] {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(yield func(string, string) bool) {
-		for line := range strings.Lines(string(text)) {
-			left, right, _ := strings.Cut(line, "->")
-			if !strings.HasPrefix(line, "#") && !yield(strings.TrimSpace(left), strings.TrimSpace(right)) {
-				return
-			}
-		}
-	}
-}
-
 func TestDecide(t *testing.T) {
-	for given, want := range cases(t, "testdata/clean.txt") {
+	for given, want := range textcase.Lines(t, "testdata/clean.txt") {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 			Name: "x", Labels: map[string]string{}, Annotations: map[string]string{corev1.ServiceAccountUIDKey: "u"},
 			CreationTimestamp: metav1.NewTime(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)),
@@ -78,7 +61,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestUses(t *testing.T) {
-	for given, want := range cases(t, "testdata/pods.txt") {
+	for given, want := range textcase.Lines(t, "testdata/pods.txt") {
 		var spec corev1.PodSpec
 		if err := yaml.UnmarshalStrict([]byte(given), &spec); err != nil {
 			t.Fatalf("%s: %v", given, err)

@@ -1,9 +1,7 @@
 package statefulset
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,39 +13,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"proa.dev/internal/textcase"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// TestDecide reads cases: a name, what a look sees, "=>", and the plan. With -update the plans are rewritten.
+// TestDecide reads cases: a name, what a look sees, "=>", and the plan.
 func TestDecide(t *testing.T) {
-	rewrite := flag.Lookup("update").Value.String() == "true"
 	for _, file := range []string{"testdata/scale.txt", "testdata/update.txt", "testdata/claims.txt"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		head, rest, _ := strings.Cut(string(text), "== ")
-		out := head
-		for c := range strings.SplitSeq(rest, "\n== ") {
-			name, body, _ := strings.Cut(c, "\n")
-			sees, want, _ := strings.Cut(body, "=>")
-			t.Run(name, func(t *testing.T) {
-				s := parse(t, sees)
-				p := decide(s)
-				complete(s.set, &p.status)
-				got := p.String()
-				out += fmt.Sprintf("== %s\n%s=>\n%s\n", name, sees, got)
-				if !rewrite && strings.TrimSpace(want) != strings.TrimSpace(got) {
-					t.Errorf("%s=>\ngot:\n%s\nwant:\n%s", sees, got, want)
-				}
-			})
-		}
-		if rewrite {
-			if err := os.WriteFile(file, []byte(strings.TrimRight(out, "\n")+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+		textcase.Decide(t, file, "=>", func(t *testing.T, sees string) string {
+			s := parse(t, sees)
+			p := decide(s)
+			complete(s.set, &p.status)
+			return p.String()
+		})
 	}
 }
 

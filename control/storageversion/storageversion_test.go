@@ -3,8 +3,6 @@ package storageversion
 import (
 	"errors"
 	"fmt"
-	"iter"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,29 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/internal/textcase"
 )
 
 func day(n int) time.Time { return time.Date(2026, 1, n, 0, 0, 0, 0, time.UTC) }
 
-// lines yields the two sides of the lines of a file.
-func lines(t *testing.T, file string) iter.Seq2[string, string] {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(yield func(string, string) bool) {
-		for line := range strings.Lines(string(text)) {
-			left, right, _ := strings.Cut(line, "->")
-			if !strings.HasPrefix(line, "#") && !yield(strings.TrimSpace(left), strings.TrimSpace(right)) {
-				return
-			}
-		}
-	}
-}
-
 func TestNext(t *testing.T) {
-	for given, want := range lines(t, "testdata/next.txt") {
+	for given, want := range textcase.Lines(t, "testdata/next.txt") {
 		var all []*migration
 		for word := range strings.FieldsSeq(given) {
 			name, states, _ := strings.Cut(word, ":")
@@ -113,7 +96,7 @@ func TestPassing(t *testing.T) {
 }
 
 func TestDefinition(t *testing.T) {
-	for given, want := range lines(t, "testdata/definition.txt") {
+	for given, want := range textcase.Lines(t, "testdata/definition.txt") {
 		var status, result string
 		var generation int64
 		if _, err := fmt.Sscan(given, &status, &generation, &result); err != nil {

@@ -1,10 +1,7 @@
 package device
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,39 +9,17 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
-)
 
-var rewrite = flag.Bool("rewrite", false, "rewrite what comes out")
+	"proa.dev/internal/textcase"
+)
 
 // TestAllocate allocates devices on a node "here" with the label zone=z. A case begins with "=== ", its lines are YAML of specs,
 // "slice", "claim" and "class NAME" with a space, or "taken POOL/DEVICE". What comes out stands below with a ">".
 func TestAllocate(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no cases: %v", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all strings.Builder
-		for _, c := range strings.Split("\n"+string(text), "\n=== ")[1:] {
-			name, body, _ := strings.Cut(c, "\n")
-			t.Run(name, func(t *testing.T) {
-				in, out := allocate(t, body)
-				if got := in + out; !*rewrite && strings.TrimSpace(got) != strings.TrimSpace(body) {
-					t.Errorf("got\n%s", out)
-				}
-				all.WriteString("=== " + name + "\n" + in + out)
-			})
-		}
-		if *rewrite {
-			if err := os.WriteFile(file, []byte(all.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	textcase.Play(t, "testdata/*.txt", "=== ", func(t *testing.T, body string) string {
+		in, out := allocate(t, body)
+		return in + out
+	})
 }
 
 func allocate(t *testing.T, body string) (in, out string) {
