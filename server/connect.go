@@ -35,10 +35,17 @@ var errStream = badRequest("a stream needs a connection of its own")
 
 // serveStream connects a client with a node or a Pod: hops 3, 4 and 6 as for any request, and then the bytes pass.
 func (s *Server) serveStream(w *recorder, req *http.Request, r *Request, rest string) {
-	if req.Method == http.MethodHead {
-		r.Verb = "get"
-	}
 	ctx := req.Context()
+	switch req.Method {
+	case http.MethodHead:
+		r.Verb = "get"
+	case http.MethodOptions: // has no verb, and is passed on by proxies only
+	default:
+		if r.Verb == "" {
+			s.fail(w, req, methodNotAllowed())
+			return
+		}
+	}
 	target, err := s.connect(ctx, r, rest, req.URL.Query())
 	warnings(w, r)
 	if err != nil {
@@ -70,7 +77,7 @@ func (s *Server) connect(ctx context.Context, r *Request, rest string, q url.Val
 	if err := s.authorize(ctx, r); err != nil {
 		return nil, err
 	}
-	if !r.Sub.Allows(r.Verb) {
+	if !r.Sub.Allows(r.Verb) && (r.Verb != "" || !r.Sub.Allows("delete")) {
 		return nil, methodNotAllowed()
 	}
 	r.Clock.Done(hop.Authorize)
@@ -88,7 +95,11 @@ func (s *Server) connect(ctx context.Context, r *Request, rest string, q url.Val
 			return nil, err
 		}
 	}
-	return r.Sub.Connect(ctx, s.door(r), &kind.Connection{Namespace: r.Namespace, Name: r.Name, Path: rest, Query: q, Split: s.SplitLogs})
+	target, err := r.Sub.Connect(ctx, s.door(r), &kind.Connection{Namespace: r.Namespace, Name: r.Name, Path: rest, Query: q, Split: s.SplitLogs})
+	if err == nil && target != nil && target.Needs != "" && target.Needs != r.Verb {
+		err = s.also(ctx, r, target.Needs)
+	}
+	return target, err
 }
 
 // also asks whether the client may use another verb than its own, too.
@@ -123,6 +134,9 @@ func (s *Server) way(t *kind.Target) (*url.URL, *http.Transport, error) {
 			if ip := net.ParseIP(agent.Hostname()); ip != nil && !ip.IsGlobalUnicast() {
 				return nil, nil, badRequest("address not allowed")
 			}
+		}
+		if t.Port != "" && t.Port != agent.Port() && net.ParseIP(agent.Hostname()) == nil {
+			return nil, nil, badRequest("address not allowed") // a name may mean something else when it is dialed
 		}
 		if t.Port == "" || t.Port == agent.Port() {
 			to, by = agent, how

@@ -65,6 +65,10 @@ func agent(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
+	case strings.HasSuffix(r.URL.Path, "/elsewhere"): // attacks: an agent that sends the API server somewhere
+		http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+	case strings.HasSuffix(r.URL.Path, "/refuses"):
+		http.Error(w, "no", http.StatusForbidden)
 	case r.Header.Get("Upgrade") == "websocket":
 		websocket.Server{Handler: func(ws *websocket.Conn) {
 			_, _ = io.WriteString(ws, r.URL.Path+"?"+r.URL.RawQuery+" ")
@@ -109,13 +113,17 @@ func newStreams(t *testing.T) *httptest.Server {
 	}
 	t.Cleanup(leave)
 	r.Nodes, r.Authn, r.Authz, r.Paths = near{ways, direct}, everyone{}, readers{}, http.NotFoundHandler()
-	for _, n := range []string{"n", "away"} {
-		r.create(gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.1.1.1"}}}})
+	for n, address := range map[string]string{"n": "10.1.1.1", "away": "10.1.1.1", "liar": "127.0.0.1", "local": "169.254.169.254"} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}}}
+		if n == "liar" || n == "local" {
+			node.Status.DaemonEndpoints.KubeletEndpoint.Port = 6443
+		}
+		r.create(gr.Nodes, node)
 	}
 	r.create(gr.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
 	for name, on := range map[string]string{"p": "n", "q": "away", "free": ""} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.PodSpec{NodeName: on}}
-		for _, c := range []string{"c", "waits", "broken"} {
+		for _, c := range []string{"c", "waits", "broken", "elsewhere", "refuses"} {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c, Image: "i", TerminationMessagePolicy: corev1.TerminationMessageReadFile, ImagePullPolicy: corev1.PullAlways})
 		}
 		o := r.create(gr.Pods, p).(*corev1.Pod)
@@ -135,9 +143,10 @@ func TestStreamsOverHTTP(t *testing.T) {
 	for _, test := range []struct{ who, request, body, want string }{
 		{"a", "GET /pods/p/log?container=c&tailLines=1", "", "200 GET /containerLogs/ns/p/c?tailLines=1"},
 		{"reader", "GET /pods/p/log?container=c", "", "200 GET /containerLogs/ns/p/c?"},
-		{"a", "GET /pods/p/log", "", `400 a container name must be specified for pod p, choose one of: [c waits broken]`},
+		{"a", "GET /pods/p/log", "", `400 a container name must be specified for pod p, choose one of: [c waits broken elsewhere refuses]`},
 		{"a", "GET /pods/p/log?container=waits", "", `400 container "waits" in pod "p" is waiting to start: ContainerCreating`},
 		{"a", "GET /pods/p/log?container=broken", "", `500 Internal error occurred: broken`},
+		{"a", "GET /pods/p/log?container=elsewhere", "", `500 Get "http://127.0.0.1:1/": redirects forbidden`},
 		{"a", "GET /pods/free/log?container=c", "", "204 "},
 		{"a", "GET /pods/q/log?container=c", "", `503 no node agent is connected for node "away"`},
 		{"a", "DELETE /pods/p/log", "", "405 the server does not allow this method on the requested resource"},
@@ -148,6 +157,9 @@ func TestStreamsOverHTTP(t *testing.T) {
 
 		{"a", "GET /pods/p:80/proxy/a/b?x=1", "", "200 GET /a/b x=1  /api/v1/namespaces/ns/pods/p:80/proxy/a/b"},
 		{"a", "POST /pods/p:80/proxy/a", "text", "200 POST /a  text /api/v1/namespaces/ns/pods/p:80/proxy/a"},
+		{"a", "OPTIONS /pods/p:80/proxy/a", "", "200 OPTIONS /a   /api/v1/namespaces/ns/pods/p:80/proxy/a"},
+		{"a", "TRACE /pods/p:80/proxy/a", "", "405 the server does not allow this method on the requested resource"},
+		{"a", "OPTIONS /pods/p/exec", "", "405 the server does not allow this method on the requested resource"},
 		{"a", "PUT /pods/p:80/proxy/a", "text", "200 PUT /a  text /api/v1/namespaces/ns/pods/p:80/proxy/a"},
 		{"a", "GET /pods/p:80/proxy", "", "301 /api/v1/namespaces/ns/pods/p:80/proxy/"},
 		{"a", "GET /pods/p:80/proxy/", "", "200 GET /   /api/v1/namespaces/ns/pods/p:80/proxy/"},
@@ -166,6 +178,10 @@ func TestStreamsOverHTTP(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
+		"/api/v1/nodes/n/proxy/exec/ns/p/c":     "200 GET /exec/ns/p/c?",
+		"/api/v1/nodes/liar/proxy/":             "400 address not allowed",
+		"/api/v1/nodes/http:liar:80/proxy/":     "400 address not allowed",
+		"/api/v1/nodes/http:local:80/proxy/":    "400 address not allowed",
 		"/api/v1/nodes/n/proxy/pods":            "200 GET /pods?",
 		"/api/v1/nodes/n:10250/proxy/stats/a?b": "200 GET /stats/a?b",
 		"/api/v1/nodes/none/proxy/":             `404 nodes "none" not found`,
@@ -236,5 +252,46 @@ func TestStreamsAreUpgraded(t *testing.T) {
 			t.Errorf("%s: %q (%v), want %q", path, got, err, want)
 		}
 		_ = ws.Close()
+	}
+}
+
+// TestReadersOfNodesRunNothing: a GET may become a stream that runs commands, so to read a node is not enough for it.
+func TestReadersOfNodesRunNothing(t *testing.T) {
+	h := newStreams(t)
+	for path, want := range map[string]string{
+		"pods": "200 GET /pods?", "exec/ns/p/c?command=id&output=1": `403 nodes "n" is forbidden: readers read`,
+		"run/ns/p/c": `403 nodes "n" is forbidden: readers read`, "/attach/ns/p/c": `403 nodes "n" is forbidden: readers read`,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/api/v1/nodes/n/proxy/"+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth("reader", "")
+		if got := answerOf(t, http.DefaultClient, req); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
+// TestUpgradesThatAreRefused: when the agent does not upgrade a connection, nothing that the client sends on it may reach the
+// agent, where it would count as sent by the API server.
+func TestUpgradesThatAreRefused(t *testing.T) {
+	h := newStreams(t)
+	for container, want := range map[string]string{"refuses": "HTTP/1.1 403 Forbidden", "elsewhere": "HTTP/1.1 500 Internal Server Error"} {
+		conn, err := net.Dial("tcp", h.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		head := " HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YTo=\r\n"
+		_, err = io.WriteString(conn, "GET /api/v1/namespaces/ns/pods/p/exec?stdout=1&container="+container+head+"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+
+			"GET /pods"+head+"Connection: close\r\n\r\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(answer), want) || strings.Contains(string(answer), "GET /pods?") {
+			t.Errorf("%s: %s (%v)", container, answer, err)
+		}
+		_ = conn.Close()
 	}
 }

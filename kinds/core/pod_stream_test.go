@@ -99,6 +99,8 @@ func TestStreams(t *testing.T) {
 		{pods, "two proxy", "address not allowed"},
 		{pods, "none proxy", "address not allowed"},
 		{nodes, "n proxy/pods", "node n pods proxy"},
+		{nodes, "n proxy/exec/ns/p/c", "node n exec/ns/p/c proxy needs create"},
+		{nodes, "n proxy//run/ns/p/c", "node n /run/ns/p/c proxy needs create"},
 		{nodes, "http:n:9100 proxy/metrics", "node n http 9100 metrics proxy"},
 		{nodes, "x proxy", `nodes "x" not found`},
 		{services, "web:http proxy/x", "://10.0.0.1:80 x proxy"},
@@ -150,6 +152,9 @@ func described(t *kind.Target) string {
 		out += "?" + t.Query.Encode()
 	}
 	out += map[kind.Shape]string{kind.Text: " text", kind.Proxy: " proxy"}[t.Shape]
+	if t.Needs != "" {
+		out += " needs " + t.Needs
+	}
 	if t.Flush {
 		out += " now"
 	}

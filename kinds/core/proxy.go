@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -27,7 +28,12 @@ func connectNode(ctx context.Context, d kind.Door, c *kind.Connection) (*kind.Ta
 	if err != nil {
 		return nil, err
 	}
-	return &kind.Target{Node: o.(*corev1.Node), Scheme: scheme, Port: port, Path: c.Path, Shape: kind.Proxy}, nil
+	t := &kind.Target{Node: o.(*corev1.Node), Scheme: scheme, Port: port, Path: c.Path, Shape: kind.Proxy}
+	switch first, _, _ := strings.Cut(strings.TrimLeft(c.Path, "/"), "/"); first {
+	case "exec", "attach", "portForward", "run", "cri":
+		t.Needs = "create" // whatever the method is: who may read a node may not run commands on it
+	}
+	return t, nil
 }
 
 // connectService leads to one of the pods behind a service.

@@ -228,6 +228,8 @@ type Target struct {
 	Query url.Values // nil for that of the request
 
 	Shape Shape
+	// Needs is a verb that this target needs besides the one of the request.
+	Needs string
 	// Flush sends what there is at once, and does not wait for more.
 	Flush bool
 }

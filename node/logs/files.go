@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	"golang.org/x/sys/unix"
 )
 
 // The endings of rotated files: LOG.TIME, LOG.TIME.gz, and LOG.TIME.tmp while one is compressed.
@@ -64,7 +65,7 @@ type file struct {
 const maxLine = 1 << 20
 
 func open(path string) (*file, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +80,23 @@ func open(path string) (*file, error) {
 	}
 	out.lines = bufio.NewReaderSize(from, 64<<10)
 	return out, nil
+}
+
+// openFile opens a file that is one: whoever can write into the folder of a log must not make the agent read something else.
+func openFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", path)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // next appends a line with its end to buf. At the end of the file it returns io.EOF with the beginning of a line, if there is

@@ -28,10 +28,7 @@ type Reader struct {
 
 // Read writes what is wanted of a log to out, and calls flush when more may take a while.
 func (r *Reader) Read(ctx context.Context, l Log, o Options, out io.Writer, flush func()) error {
-	path, err := filepath.EvalSymlinks(l.Path)
-	if err != nil {
-		return fmt.Errorf("failed to try resolving symlinks in path %q: %w", l.Path, err)
-	}
+	path := l.Path
 	var c changes
 	if o.Follow {
 		var stop func()

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -277,6 +278,27 @@ func TestRotationThatWasCutShort(t *testing.T) {
 	files, rubbish, err := rotated(r.path)
 	if err != nil || len(files) != 2 || len(rubbish) != 0 || files[0] != r.path+".20260101-000000.gz" {
 		t.Errorf("there are %v and %v (%v)", files, rubbish, err)
+	}
+}
+
+func TestALogThatIsNone(t *testing.T) {
+	dir := t.TempDir()
+	secret, link, pipe := filepath.Join(dir, "secret"), filepath.Join(dir, "0.log"), filepath.Join(dir, "1.log")
+	write(t, secret, stamped(0, "osecret"))
+	if err := os.Symlink(secret, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{link, pipe, dir} {
+		var out bytes.Buffer
+		if err := (&Reader{}).Read(t.Context(), Log{Path: path}, Options{Tail: -1}, &out, nil); err == nil || out.Len() > 0 {
+			t.Errorf("%s: %q (%v)", path, out.String(), err)
+		}
+		if err := compress(path); err == nil {
+			t.Errorf("%s was compressed", path)
+		}
 	}
 }
 

@@ -74,7 +74,7 @@ func (r *Rotator) one(ctx context.Context, l Log) error {
 	if size == 0 {
 		size = DefaultMaxSize
 	}
-	info, err := os.Stat(l.Path)
+	info, err := os.Lstat(l.Path)
 	if gone(err) {
 		// A rotation was cut short after the file had been moved away.
 		return r.Writing.Reopen(ctx, l.ID)
@@ -147,7 +147,7 @@ func after(path string, files []string, now time.Time) string {
 
 // compress replaces a file by a compressed one. At any moment one of them is there and whole.
 func compress(path string) (err error) {
-	from, err := os.Open(path)
+	from, err := openFile(path)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,10 @@ func compress(path string) (err error) {
 		return err
 	}
 	tmp := path + unfinished
-	to, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm())
+	if err := os.Remove(tmp); err != nil && !gone(err) {
+		return err
+	}
+	to, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm())
 	if err != nil {
 		return err
 	}

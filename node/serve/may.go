@@ -32,7 +32,7 @@ func newPermissions(c client.Writer, node string) *permissions {
 
 // ask returns 0 when a request is allowed, else how it is refused. One of several subresources is enough.
 func (p *permissions) ask(r *http.Request, who Identity) (code int, text string) {
-	verb := verbOf(r.Method)
+	verb := verbOf(r)
 	subs := subresources(r.URL.Path)
 	for _, sub := range subs {
 		ok, err := p.allowed(r, who, verb, sub)
@@ -46,8 +46,13 @@ func (p *permissions) ask(r *http.Request, who Identity) (code int, text string)
 	return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=%s, subresource(s)=%v)\n", who.Username, verb, "nodes", subs)
 }
 
-func verbOf(method string) string {
-	switch method {
+// verbOf is the verb of a request. A stream into a container is never harmless, even where it begins as a GET.
+func verbOf(r *http.Request) string {
+	switch first, _, _ := strings.Cut(strings.TrimLeft(r.URL.Path, "/"), "/"); first {
+	case "exec", "attach", "portForward", "run":
+		return "create"
+	}
+	switch r.Method {
 	case http.MethodPost:
 		return "create"
 	case http.MethodGet:

@@ -190,7 +190,7 @@ func TestPaths(t *testing.T) {
 		{"get:healthz", "GET /healthz", "200 ok"},
 		{"get:proxy", "GET /healthz", "200 ok"},
 		{"get:stats", "GET /healthz", "403 Forbidden (user=get:stats, verb=get, resource=nodes, subresource(s)=[healthz proxy])"},
-		{"get:pods", "GET /exec/ns/p/c", "403 Forbidden (user=get:pods, verb=get, resource=nodes, subresource(s)=[proxy])"},
+		{"get:proxy", "GET /exec/ns/p/c", "403 Forbidden (user=get:proxy, verb=create, resource=nodes, subresource(s)=[proxy])"},
 		{"all", "GET /nothing", "404 404 page not found"},
 		{"all", "DELETE /pods", "405 Method Not Allowed"},
 		{"get:log", "GET /logs/", "405 logs endpoint is disabled."},

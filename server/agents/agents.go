@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -34,17 +35,16 @@ type Config struct {
 // Agents are the ways to all nodes.
 type Agents struct {
 	Config
-	remote, direct *http.Transport
+	direct *http.Transport
 
-	mu    sync.Mutex // guards local
-	local map[string]*local
+	mu     sync.Mutex // guards what follows
+	local  map[string]*local
+	remote map[string]*http.Transport
 }
 
 // New makes the ways. Nothing is connected before it is needed.
 func New(c Config) *Agents {
-	a := &Agents{Config: c, local: map[string]*local{}}
-	a.remote = transport()
-	a.remote.DialTLSContext = a.dialAgent
+	a := &Agents{Config: c, local: map[string]*local{}, remote: map[string]*http.Transport{}}
 	a.direct = transport()
 	// What Pods serve is signed by whomever they like; clients asked for this very address.
 	a.direct.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
@@ -81,17 +81,41 @@ func (a *Agents) Agent(n *corev1.Node) (*url.URL, *http.Transport, error) {
 	if host == "" || n.Status.DaemonEndpoints.KubeletEndpoint.Port == 0 {
 		return nil, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no node agent is connected for node %q", n.Name))
 	}
-	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(port))}, a.remote, nil
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(port))}, a.elsewhere(n.Name), nil
+}
+
+// maxRemote bounds the transports that are kept; one that is made anew costs a handshake.
+const maxRemote = 10000
+
+// elsewhere is how to talk to the agent of a node in another process, and to nobody else.
+func (a *Agents) elsewhere(node string) *http.Transport {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t := a.remote[node]; t != nil {
+		return t
+	}
+	if len(a.remote) >= maxRemote {
+		for name, t := range a.remote {
+			t.CloseIdleConnections()
+			delete(a.remote, name)
+		}
+	}
+	t := transport()
+	t.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return a.dialAgent(ctx, node, network, addr)
+	}
+	a.remote[node] = t
+	return t
 }
 
 // Direct is the way to Pods.
 func (a *Agents) Direct() *http.Transport { return a.direct }
 
-// address is where a node is reached, best first.
+// address is where a node is reached, best first. A name does not count: it may mean something else tomorrow.
 func address(n *corev1.Node) string {
-	for _, t := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName} {
+	for _, t := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 		for _, a := range n.Status.Addresses {
-			if a.Type == t && a.Address != "" {
+			if a.Type == t && net.ParseIP(a.Address) != nil {
 				return a.Address
 			}
 		}
@@ -100,7 +124,10 @@ func address(n *corev1.Node) string {
 }
 
 // dialAgent connects to an agent elsewhere. Certificates are read anew for every connection, so that they may be renewed.
-func (a *Agents) dialAgent(ctx context.Context, network, addr string) (net.Conn, error) {
+//
+// The agent must show the certificate of just this node. A Node may claim the address of anything that the same authority has
+// signed for, the API server among them, which would take the caller for an administrator.
+func (a *Agents) dialAgent(ctx context.Context, node, network, addr string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
@@ -111,9 +138,20 @@ func (a *Agents) dialAgent(ctx context.Context, network, addr string) (net.Conn,
 	}
 	d := &tls.Dialer{
 		NetDialer: &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second},
-		Config:    &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: a.CAs(), Certificates: []tls.Certificate{*cert}},
+		Config: &tls.Config{
+			MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: a.CAs(), Certificates: []tls.Certificate{*cert},
+			VerifyConnection: func(c tls.ConnectionState) error { return isAgent(c.PeerCertificates[0], node) },
+		},
 	}
 	return d.DialContext(ctx, network, addr)
+}
+
+// isAgent says that a certificate is that of the agent of a node.
+func isAgent(c *x509.Certificate, node string) error {
+	if c.Subject.CommonName != "system:node:"+node || !slices.Contains(c.Subject.Organization, "system:nodes") {
+		return fmt.Errorf("at the address of node %s is %q, not its agent", node, c.Subject.CommonName)
+	}
+	return nil
 }
 
 // Join adds the agent of a node that is in this process. The handler must know that its caller is the API server. What is
