@@ -2,6 +2,8 @@ package pod
 
 import (
 	"context"
+	"os"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -30,8 +32,8 @@ func (m *Manager) follow(ctx context.Context) {
 	}
 }
 
-// Relook wakes every worker, and finds what belongs to no Pod: sandboxes, volumes and groups that an agent which was killed
-// has left.
+// Relook wakes every worker, and finds what belongs to no Pod: sandboxes, logs, volumes and groups that an agent which was
+// killed has left.
 func (m *Manager) Relook(ctx context.Context) {
 	m.mu.Lock()
 	for _, w := range m.workers {
@@ -51,6 +53,7 @@ func (m *Manager) Relook(ctx context.Context) {
 			m.orphan(types.UID(uid), b.Labels[LabelNamespace], b.Labels[LabelName])
 		}
 	}
+	m.logged()
 	left, err := m.Volumes.Left(ctx)
 	if err != nil {
 		m.Log.Warn("cannot see whose volumes are here", "err", err)
@@ -61,5 +64,18 @@ func (m *Manager) Relook(ctx context.Context) {
 	}
 	for _, uid := range append(left, groups...) {
 		m.orphan(uid, "", "")
+	}
+}
+
+// logged finds Pods of which nothing but their logs may be left.
+func (m *Manager) logged() {
+	folders, err := os.ReadDir(m.Logs)
+	if err != nil {
+		return // there are none yet
+	}
+	for _, f := range folders {
+		if parts := strings.Split(f.Name(), "_"); len(parts) == 3 {
+			m.orphan(types.UID(parts[2]), parts[0], parts[1])
+		}
 	}
 }

@@ -340,14 +340,14 @@ func TestLeftBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left, err := w.Left(t.Context()); err != nil || len(left) != 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
 	if _, err := os.Lstat(filepath.Join(w.dir, "pods", string(p.UID), "etc-hosts")); err != nil {
 		t.Errorf("what is not a volume is gone: %v", err)
 	}
 	if err := w.Remove(t.Context(), p.UID); err != nil {
 		t.Error(err)
+	}
+	if left, err := w.Left(t.Context()); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 	if _, err := os.Lstat(filepath.Join(w.dir, "pods", string(p.UID))); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the folder is left: %v", err)
