@@ -155,22 +155,33 @@ func (st *stage) empty(ctx context.Context) error {
 	})
 }
 
-// floor is what the runtime takes for a Pod without any agent.
+// floor is what the runtime takes for Pods without any agent.
 func floor(ctx context.Context, r *result, g *ground.Ground) error {
-	const warm, count = 2, 9
-	var samples []time.Duration
-	for i := range warm + count {
-		took, err := g.Floor(ctx)
-		if err != nil {
-			return err
+	for _, f := range []struct{ pods, rounds int }{{1, 9}, {10, 3}} {
+		var samples []time.Duration
+		const warm = 1
+		for i := range warm + f.rounds {
+			took, err := g.Floor(ctx, f.pods)
+			if err != nil {
+				return err
+			}
+			if i >= warm {
+				samples = append(samples, took)
+			}
 		}
-		if i >= warm {
-			samples = append(samples, took)
-		}
+		r.add(floorRow(f.pods), "ms", millis(samples, 50), lower)
 	}
-	r.add(floorRow, "ms", millis(samples, 50), lower)
 	return nil
 }
 
-// floorRow names the row that others are compared with.
-const floorRow = "floor: the runtime alone, for one Pod, p50"
+// floorRow names the row that Deployments of so many Pods are compared with.
+func floorRow(pods int) string {
+	return fmt.Sprintf("floor: the runtime alone, for %s, p50", podCount(pods))
+}
+
+func podCount(n int) string {
+	if n == 1 {
+		return "1 Pod"
+	}
+	return fmt.Sprintf("%d Pods", n)
+}

@@ -161,18 +161,14 @@ func (st *stage) deployments(ctx context.Context, n, rounds int) error {
 		}
 		p.ready = 0
 	}
-	name := fmt.Sprintf("Deployment of %d Pods, applied to Ready, p50", n)
+	name := fmt.Sprintf("Deployment of %s, applied to Ready", podCount(n))
+	st.r.add(name+", p50", "ms", millis(whole, 50), lower)
+	if low, ok := st.r.find(floorRow(n)); ok {
+		st.r.add(name+", over the floor", "ms", millis(whole, 50)-low.Value, lower)
+	}
 	if n == 1 {
-		name = "Deployment of 1 Pod, applied to Ready, p50"
+		st.r.add("1 Pod, bound to Ready, p50", "ms", millis(agent, 50), lower)
 	}
-	st.r.add(name, "ms", millis(whole, 50), lower)
-	if n > 1 {
-		return nil
-	}
-	if low, ok := st.r.find(floorRow); ok {
-		st.r.add("the same, over the floor", "ms", millis(whole, 50)-low.Value, lower)
-	}
-	st.r.add("one Pod, bound to Ready, p50", "ms", millis(agent, 50), lower)
 	return nil
 }
 

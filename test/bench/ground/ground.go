@@ -156,12 +156,36 @@ func Unmount(dir string) error {
 	return err
 }
 
-// Floor makes a Pod of one container, as agents do but with nothing around it, and removes it again. It returns what the
-// start took.
-func (g *Ground) Floor(ctx context.Context) (time.Duration, error) {
-	g.count++
-	name := fmt.Sprint("floor-", g.count)
-	sandbox := &cri.PodSandboxConfig{
+// Floor makes n Pods of one container at once, as agents do but with nothing around them, and removes them again. It returns
+// what it took until the last had started.
+func (g *Ground) Floor(ctx context.Context, n int) (time.Duration, error) {
+	boxes, errs := make([]string, n), make([]error, n)
+	var all sync.WaitGroup
+	start := time.Now()
+	for i := range n {
+		g.count++
+		name := fmt.Sprint("floor-", g.count)
+		all.Go(func() { boxes[i], errs[i] = g.run(ctx, name) })
+	}
+	all.Wait()
+	took := time.Since(start)
+	for _, box := range boxes {
+		if box == "" {
+			continue
+		}
+		if _, err := g.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: box}); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		_, err := g.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: box})
+		errs = append(errs, err)
+	}
+	return took, errors.Join(errs...)
+}
+
+// run starts a sandbox with one container in it.
+func (g *Ground) run(ctx context.Context, name string) (sandbox string, err error) {
+	config := &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: name, Namespace: "floor", Uid: name}, Hostname: name,
 		LogDirectory: filepath.Join(g.dir, "logs", name), DnsConfig: &cri.DNSConfig{Servers: []string{"10.96.0.10"}},
 		Linux: &cri.LinuxPodSandboxConfig{
@@ -173,27 +197,19 @@ func (g *Ground) Floor(ctx context.Context) (time.Duration, error) {
 		Metadata: &cri.ContainerMetadata{Name: "pause"}, Image: &cri.ImageSpec{Image: Image}, LogPath: "pause.log",
 		Linux: &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: 100 << 20, CpuShares: 10, OomScoreAdj: 1000}},
 	}
-	if err := os.MkdirAll(sandbox.LogDirectory, 0o700); err != nil {
-		return 0, err
+	if err := os.MkdirAll(config.LogDirectory, 0o700); err != nil {
+		return "", err
 	}
-	start := time.Now()
-	box, err := g.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: sandbox})
+	box, err := g.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})
 	if err != nil {
-		return 0, err
+		return "", err
 	}
-	made, err := g.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: box.PodSandboxId, Config: container, SandboxConfig: sandbox})
+	made, err := g.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: box.PodSandboxId, Config: container, SandboxConfig: config})
 	if err != nil {
-		return 0, err
+		return box.PodSandboxId, err
 	}
-	if _, err := g.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
-		return 0, err
-	}
-	took := time.Since(start)
-	if _, err := g.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: box.PodSandboxId}); err != nil {
-		return 0, err
-	}
-	_, err = g.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: box.PodSandboxId})
-	return took, err
+	_, err = g.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: made.ContainerId})
+	return box.PodSandboxId, err
 }
 
 // Kill kills the process of a Pod's container, as the kernel does when memory is short.
