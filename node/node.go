@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
+	"proa.dev/hop"
 	"proa.dev/kinds/gr"
 	"proa.dev/node/admit"
 	"proa.dev/node/cgroup"
@@ -71,7 +72,9 @@ type Config struct {
 	// Issue makes the certificate with which the agent serves.
 	Issue     self.Issuer
 	ClientCAs func() *x509.CertPool
-	Log       *slog.Logger
+	// Record keeps what the starts of Pods spent at this hop; nil for nobody.
+	Record func(hop.Record)
+	Log    *slog.Logger
 }
 
 // Agent is a running node.
@@ -182,7 +185,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		Images: images, Volumes: a.volumes,
 		Told: told, Statuses: &statuses{client: c.Client, mirror: a.source.Mirror},
 		Said: container.Said, Expand: container.ExpandPath, Fits: a.fits, HostIPs: a.ips,
-		Logs: filepath.Join(c.Dir, "logs", "pods"), Log: c.Log,
+		Logs: filepath.Join(c.Dir, "logs", "pods"), Spent: a.spent, Log: c.Log,
 	})
 	if a.collector, err = image.NewCollector(image.OfCRI(a.cri), images, keepImages(c), a.noteNode, c.Log); err != nil {
 		return nil, err

@@ -2,10 +2,13 @@ package node
 
 import (
 	"fmt"
+	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/client"
+	"proa.dev/hop"
 )
 
 // teller says what happens to Pods, as Events of the kubelet: that is the name people look for.
@@ -37,4 +40,22 @@ func path(p *corev1.Pod, name string) string {
 		}
 	}
 	return fmt.Sprintf("spec.containers{%s}", name)
+}
+
+// spent keeps what a step of a Pod's start took, beside the records of the writes about the Pod: its revision is that of the
+// Pod which the step was done for.
+func (a *Agent) spent(p *corev1.Pod, step string, begin time.Time) {
+	if a.Record == nil {
+		return
+	}
+	rev, err := strconv.ParseInt(p.ResourceVersion, 10, 64)
+	if err != nil {
+		return // a static Pod, of which the API has only an image
+	}
+	r := hop.Record{
+		UID: p.UID, Rev: rev, Verb: step, Resource: "pods", Namespace: p.Namespace, Name: p.Name, User: "system:node:" + a.Name, Start: begin,
+		CauseUID: p.UID, CauseRev: rev,
+	}
+	r.Took[hop.Node] = time.Since(begin)
+	a.Record(r)
 }

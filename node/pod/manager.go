@@ -54,6 +54,8 @@ type Config struct {
 	HostIPs func() []netip.Addr
 	// Logs is the folder of the logs of all Pods.
 	Logs string
+	// Spent hears how long the steps of a Pod's start took: volumes, sandbox, image, container. It may be nil.
+	Spent func(p *corev1.Pod, step string, begin time.Time)
 	// Freed is called when a Pod has given back what it used.
 	Freed func()
 	Log   *slog.Logger

@@ -20,7 +20,9 @@ type image struct{ *cri.Image }
 // mount makes the volumes of the Pod ready.
 func (w *worker) mount(ctx context.Context, p *corev1.Pod) {
 	w.do(ctx, workVolumes, func(ctx context.Context) func(bool) {
+		begin := time.Now()
 		err := w.m.Volumes.Mount(ctx, p)
+		w.spent(p, "volumes", begin)
 		return func(broken bool) {
 			if err == nil {
 				w.volumes, w.shown = true, p
@@ -85,15 +87,26 @@ func (w *worker) makeSandbox(ctx context.Context, p *corev1.Pod, attempt uint32)
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return fmt.Errorf("make the folder for logs: %w", err)
 	}
+	begin := time.Now()
 	_, err = w.m.Client.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
+	w.spent(p, "sandbox", begin)
 	return err
+}
+
+// spent tells how long a step took.
+func (w *worker) spent(p *corev1.Pod, step string, begin time.Time) {
+	if w.m.Spent != nil {
+		w.m.Spent(p, step, begin)
+	}
 }
 
 // pull brings the image of a container's next run.
 func (w *worker) pull(ctx context.Context, p *corev1.Pod, name string) {
 	c, _ := find(p, name)
 	w.do(ctx, name, func(ctx context.Context) func(bool) {
+		begin := time.Now()
 		got, err := w.m.Images.Ensure(ctx, p, c)
+		w.spent(p, "image", begin)
 		return func(broken bool) {
 			if err != nil {
 				w.failed(p, name, err, broken)
@@ -115,7 +128,9 @@ func (w *worker) start(ctx context.Context, p *corev1.Pod, f *fact.Pod, name str
 	}
 	delete(w.images, name) // the next run asks anew: its policy may be to pull always
 	w.do(ctx, name, func(ctx context.Context) func(bool) {
+		begin := time.Now()
 		err := w.run1(ctx, p, f, name, img.Image)
+		w.spent(p, "container", begin)
 		return func(broken bool) {
 			if err != nil {
 				w.failed(p, name, err, broken)
