@@ -114,7 +114,7 @@ func RunAgent(ctx context.Context, c AgentConfig, log *slog.Logger, onReady func
 		return err
 	}
 	p := place{
-		NodeConfig: c.Node, dataDir: c.DataDir, client: kubelet, proxy: kubelet, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.clusterRanges(), ip: ip,
+		NodeConfig: c.Node, dataDir: c.DataDir, client: kubelet, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.clusterRanges(), ip: ip,
 		issue:     self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
 		clientCAs: func() *x509.CertPool { return pool }, log: log,
 		persist: func(ctx context.Context, name string, part func() error) { persist(ctx, log, name, part) },

@@ -13,6 +13,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +25,8 @@ import (
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/network/dns"
+	"proa.dev/network/mesh"
 	netpod "proa.dev/network/pod"
 	"proa.dev/network/service"
 	"proa.dev/node"
@@ -36,10 +40,9 @@ import (
 type place struct {
 	NodeConfig
 	dataDir string
-	// client speaks as the node, proxy as what makes Services reachable.
-	client, proxy client.Client
-	serviceCIDRs  []netip.Prefix
-	clusterCIDRs  []netip.Prefix
+	// client speaks as the node.
+	client                     client.Client
+	serviceCIDRs, clusterCIDRs []netip.Prefix
 	// ip is the node's address where none is set.
 	ip        netip.Addr
 	issue     self.Issuer
@@ -53,11 +56,9 @@ type place struct {
 
 // runNode runs the node agent of the server's process until ctx ends.
 func (s *Server) runNode(ctx context.Context) error {
-	as := func(name string, groups ...string) client.Client {
-		return s.front.Client(&user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)})
-	}
+	who := &user.DefaultInfo{Name: "system:node:" + s.Node.Name, Groups: []string{user.NodesGroup, user.AllAuthenticated}}
 	p := place{
-		NodeConfig: s.Node, dataDir: s.DataDir, client: as("system:node:"+s.Node.Name, user.NodesGroup), proxy: as(user.KubeProxy),
+		NodeConfig: s.Node, dataDir: s.DataDir, client: s.front.Client(who),
 		serviceCIDRs: s.ServiceCIDRs, clusterCIDRs: s.clusterCIDRs(), ip: s.reachable().Addr(),
 		issue: s.issue, clientCAs: func() *x509.CertPool { return s.pki.CA().Pool }, log: s.log, persist: s.persist,
 		join: func(a *node.Agent) (func(), error) { return s.Join(s.Node.Name, a.Inside(AgentCaller())) },
@@ -95,19 +96,21 @@ func (p *place) run(ctx context.Context) error {
 	defer stop()
 	wg.Go(func() { p.persist(ctx, "pod-network", func() error { return p.podNetwork(ctx) }) })
 	wg.Go(func() { p.persist(ctx, "service-proxy", func() error { return p.serviceProxy(ctx) }) })
+	wg.Go(func() { p.persist(ctx, "mesh", func() error { return p.mesh(ctx) }) })
+	wg.Go(func() { p.persist(ctx, "dns", func() error { return p.names(ctx) }) })
 	return agent.Run(ctx)
 }
 
 // serviceProxy makes Services reachable on the node.
 func (p *place) serviceProxy(ctx context.Context) error {
-	config := service.Config{NodeName: p.Name, ServiceCIDRs: p.serviceCIDRs, ClusterCIDRs: p.clusterCIDRs, Table: servicesOf(p.dataDir), Log: p.log}
+	config := service.Config{NodeName: p.Name, Answers: p.dns(), ServiceCIDRs: p.serviceCIDRs, ClusterCIDRs: p.clusterCIDRs, Table: servicesOf(p.dataDir), Log: p.log}
 	var err error
 	for on, to := range map[schema.GroupResource]*client.View{gr.Services: &config.Services, gr.EndpointSlices: &config.Slices, gr.Nodes: &config.Nodes} {
-		if *to, err = p.proxy.View(ctx, on); err != nil {
+		if *to, err = p.client.View(ctx, on); err != nil {
 			return err
 		}
 	}
-	events := client.NewRecorder(p.proxy, "kube-proxy", p.log).On(p.Name)
+	events := client.NewRecorder(p.client, "kube-proxy", p.log).On(p.Name)
 	config.Complain = func(about kind.Object, reason, message string) {
 		events.Event(about, corev1.EventTypeWarning, reason, "%s", message)
 	}
@@ -121,6 +124,65 @@ func (p *place) serviceProxy(ctx context.Context) error {
 	defer stop()
 	wg.Go(func() { events.Run(ctx) })
 	return proxy.Run(ctx)
+}
+
+// mesh connects the Pods of the node with those of others.
+func (p *place) mesh(ctx context.Context) error {
+	nodes, err := p.client.View(ctx, gr.Nodes)
+	if err != nil {
+		return err
+	}
+	config := meshOf(p.dataDir)
+	config.NodeName, config.Nodes, config.Log = p.Name, nodes, p.log
+	m, err := mesh.New(config)
+	if err != nil {
+		return err
+	}
+	return m.Run(ctx)
+}
+
+// meshOf names the ways to other nodes, apart for each cluster.
+func meshOf(dataDir string) mesh.Config {
+	c := networkOf(dataDir, "", nil)
+	if c.Table == "" {
+		return mesh.Config{}
+	}
+	sum := sha256.Sum256([]byte(dataDir))
+	return mesh.Config{Table: c.Table + "-nodes", Device: "pv" + hex.EncodeToString(sum[:4]), ID: 2 + int(sum[0])<<8 + int(sum[1])}
+}
+
+// names answers the names of the cluster on the node.
+func (p *place) names(ctx context.Context) error {
+	config := dns.Config{Domain: p.ClusterDomain, Addresses: p.dns(), CIDRs: append(slices.Clone(p.serviceCIDRs), p.clusterCIDRs...), ResolvConf: container.FindResolvConf(), Log: p.log}
+	var err error
+	for on, to := range map[schema.GroupResource]*client.View{gr.Services: &config.Services, gr.EndpointSlices: &config.Slices, gr.Namespaces: &config.Namespaces} {
+		if *to, err = p.client.View(ctx, on); err != nil {
+			return err
+		}
+	}
+	s, err := dns.New(config)
+	if err != nil {
+		return err
+	}
+	var text []string
+	for _, ip := range config.Addresses {
+		text = append(text, ip.String())
+	}
+	if err := os.WriteFile(namesFile(p.dataDir), []byte(strings.Join(text, "\n")), 0o600); err != nil {
+		return err
+	}
+	return s.Serve(ctx)
+}
+
+// dns are the addresses at which Pods ask for names.
+func (p *place) dns() []netip.Addr {
+	out := p.ClusterDNS
+	if len(out) == 0 {
+		for _, r := range p.serviceCIDRs {
+			out = append(out, tenth(r))
+		}
+	}
+	return out
 }
 
 // servicesOf names the rules of Services, apart for each cluster.
@@ -142,12 +204,6 @@ func (p *place) config() (node.Config, error) {
 	if len(ips) == 0 {
 		ips = []netip.Addr{p.ip}
 	}
-	dns := p.ClusterDNS
-	if len(dns) == 0 {
-		for _, r := range p.serviceCIDRs {
-			dns = append(dns, tenth(r))
-		}
-	}
 	return node.Config{
 		Config: self.Config{
 			Name: p.Name, Addresses: ips, Labels: p.Labels, Taints: p.Taints, MaxPods: p.MaxPods, Port: int32(p.Port), Version: Version().GitVersion, Data: dir,
@@ -157,7 +213,7 @@ func (p *place) config() (node.Config, error) {
 		Driver: cgroup.Driver(orElse(p.CgroupDriver, string(cgroup.Cgroupfs))), PodPids: int64(p.PodPids),
 		Users: container.Users{MaxPods: p.MaxPods}, Logins: p.ImageCredentials, LoginsBin: p.ImageCredentialsBin,
 		Eviction: p.eviction(), ImageHigh: p.ImageHigh, ImageLow: p.ImageLow,
-		DNS:        container.DNS{Servers: dns, Domain: p.ClusterDomain, ResolvConf: container.FindResolvConf()},
+		DNS:        container.DNS{Servers: p.dns(), Domain: p.ClusterDomain, ResolvConf: container.FindResolvConf()},
 		StaticPods: p.StaticPods, StaticURL: p.StaticURL, UnsafeSysctls: p.UnsafeSysctls,
 		Issue: p.issue, ClientCAs: p.clientCAs, Log: p.log,
 	}, nil
@@ -265,6 +321,26 @@ func podCIDRs(ctx context.Context, c client.Client, name string) ([]netip.Prefix
 	return nil, context.Cause(ctx)
 }
 
+// namesFile remembers the addresses that were put on the machine to answer names at.
+func namesFile(dataDir string) string { return filepath.Join(nodeDir(dataDir), "dns-addresses") }
+
+func purgeNames(dataDir string) error {
+	data, err := os.ReadFile(namesFile(dataDir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var all []netip.Addr
+	for _, text := range strings.Fields(string(data)) {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			all = append(all, ip)
+		}
+	}
+	return dns.Purge(all)
+}
+
 // PurgeNode removes everything that the node of a data folder has made on this machine. The cluster must not be running.
 func PurgeNode(ctx context.Context, dataDir string, log *slog.Logger) error {
 	dir := nodeDir(dataDir)
@@ -276,7 +352,7 @@ func PurgeNode(ctx context.Context, dataDir string, log *slog.Logger) error {
 		return err
 	}
 	errs := []error{runtime.Purge(ctx, ownRuntime(dataDir, bin, NodeConfig{}), log)}
-	errs = append(errs, node.Purge(ctx, dir, log), netpod.Purge(networkOf(dataDir, "", log)), service.Purge(servicesOf(dataDir)))
+	errs = append(errs, node.Purge(ctx, dir, log), netpod.Purge(networkOf(dataDir, "", log)), service.Purge(servicesOf(dataDir)), mesh.Purge(meshOf(dataDir)), purgeNames(dataDir))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
@@ -17,6 +18,7 @@ import (
 	"proa.dev/control/satoken"
 	"proa.dev/kinds/apiregistration"
 	"proa.dev/kinds/flowcontrol"
+	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/server"
 	"proa.dev/server/authn"
@@ -178,6 +180,32 @@ func (s *Server) registrations() []server.Seedling {
 	}
 	for _, o := range flowcontrol.Levels() {
 		out = append(out, server.Seedling{Resource: schema.GroupResource{Group: "flowcontrol.apiserver.k8s.io", Resource: "prioritylevelconfigurations"}, Object: o})
+	}
+	if s.Node.Name != "" {
+		out = append(out, server.Seedling{Resource: gr.Services, Object: s.namesService()})
+	}
+	return out
+}
+
+// namesService is the Service under whose address Pods ask for names. Every node answers there itself, so it has no endpoints.
+func (s *Server) namesService() *corev1.Service {
+	out := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem, Name: "kube-dns", Labels: map[string]string{"k8s-app": "kube-dns", "kubernetes.io/name": "DNS"},
+		},
+		Spec: corev1.ServiceSpec{IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack), Ports: []corev1.ServicePort{
+			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP},
+		}},
+	}
+	for _, p := range s.ServiceCIDRs {
+		family := corev1.IPv4Protocol
+		if p.Addr().Is6() {
+			family = corev1.IPv6Protocol
+		}
+		out.Spec.ClusterIPs, out.Spec.IPFamilies = append(out.Spec.ClusterIPs, tenth(p).String()), append(out.Spec.IPFamilies, family)
+	}
+	if out.Spec.ClusterIP = out.Spec.ClusterIPs[0]; len(out.Spec.ClusterIPs) > 1 {
+		out.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
 	}
 	return out
 }
