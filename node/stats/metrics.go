@@ -11,8 +11,12 @@ import (
 	summary "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Handlers serve the numbers, by path. Gatherers are those of the agent itself and of its probes; nil for none.
+// Handlers serve the numbers, by path. Gatherers are those of the agent itself, nil for the usual ones, and of its probes, nil
+// for none.
 func (s *Stats) Handlers(agent, probes prometheus.Gatherer) map[string]http.Handler {
+	if agent == nil {
+		agent = s.Agent()
+	}
 	out := map[string]http.Handler{
 		"/stats/summary":    http.HandlerFunc(s.serveSummary),
 		"/metrics/resource": s.exported(resourceMetrics(), Quick, (*Stats).resource),

@@ -189,6 +189,9 @@ func TestHandlers(t *testing.T) {
 	if text := get("/metrics/cadvisor"); !strings.Contains(text, `container_cpu_usage_seconds_total{container="c",cpu="total",id="/pods/u/id",image="i",name="id",namespace="ns",pod="p"} 2 1000000`) {
 		t.Error(text)
 	}
+	if text := get("/metrics"); !strings.Contains(text, "kubelet_running_pods 1\n") || !strings.Contains(text, `kubelet_running_containers{container_state="exited"} 1`) {
+		t.Error(text)
+	}
 	var sum summary.Summary
 	if err := json.Unmarshal([]byte(get("/stats/summary?only_cpu_and_memory=true")), &sum); err != nil || sum.Node.NodeName != "n" || sum.Node.Fs != nil {
 		t.Errorf("%+v (%v)", sum, err)
