@@ -50,7 +50,7 @@ func Play(t *testing.T, pattern, mark string, play func(t *testing.T, body strin
 			out += mark + name + "\n" + got
 		}
 		if *update {
-			if err := os.WriteFile(file, []byte(strings.TrimRight(out, "\n")+"\n"), 0o644); err != nil {
+			if err := os.WriteFile(file, []byte(strings.TrimRight(out, "\n")+"\n"), 0o644); err != nil { //nolint:gosec // G306: a file of the repository
 				t.Fatal(err)
 			}
 		}

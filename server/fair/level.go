@@ -175,7 +175,7 @@ func deal(flow uint64, n, hand int) []int {
 	}
 	for i := range hand {
 		left := uint64(n - i)
-		at := i + int(flow%left) //nolint:gosec // G115: less than n
+		at := i + int(flow%left)
 		flow /= left
 		cards[i], cards[at] = cards[at], cards[i]
 	}
