@@ -39,7 +39,7 @@ func (m *Mesh) guardTunnel(want wanted) error {
 		rule(in, nft.Protocol(unix.IPPROTO_UDP), nft.ToPort(uint16(m.Port)), nft.Goto(tunnel.Name))
 		for _, f := range nft.Families() {
 			nodes := &nftables.Set{Table: t, Name: "nodes" + f.Digit(), KeyType: f.AddrType}
-			if err := c.AddSet(nodes, sources(want.ends, f)); err != nil {
+			if err := nft.AddSet(c, nodes, sources(want.ends, f)...); err != nil {
 				return err
 			}
 			rule(tunnel, f.Match(), f.LoadSource(), nft.Element(nodes), nft.Return())

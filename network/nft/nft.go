@@ -5,11 +5,11 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"sync"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // Kernel is the packet filter of the network namespace that the process was in when it was opened.
@@ -100,5 +100,11 @@ func Renew(c *nftables.Conn, name string) *nftables.Table {
 	return Fresh(c, name)
 }
 
-// Exists tells whether an error says that something is there already.
-func Exists(err error) bool { return errors.Is(err, unix.EEXIST) }
+// AddSet adds a set. It gives it the number by which a transaction knows it; the library would count in a variable that
+// all connections share.
+func AddSet(c *nftables.Conn, s *nftables.Set, elements ...nftables.SetElement) error {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(s.Name))
+	s.ID = h.Sum32() | 1
+	return c.AddSet(s, elements)
+}

@@ -51,7 +51,7 @@ func (r *rules) write(c Config, records []*record) error {
 		for _, f := range nft.Families() {
 			sets := setsFor(t, f)
 			for _, s := range []*nftables.Set{sets.anywhere, sets.at, sets.hairpin} {
-				if err := conn.AddSet(s, nil); err != nil {
+				if err := nft.AddSet(conn, s); err != nil {
 					return err
 				}
 			}

@@ -39,7 +39,7 @@ func (tx *transaction) rememberClients(have *chain, want wantedChain) error {
 	have.clients = &nftables.Set{Table: tx.handle, Name: clientsPrefix + want.name, IsMap: true, Dynamic: true, HasTimeout: true, Size: maxClients,
 		KeyType: f.AddrType, DataType: f.Zone()}
 	have.good = &nftables.Set{Table: tx.handle, Name: goodPrefix + want.name, Concatenation: true, KeyType: f.Zone()}
-	return errors.Join(tx.conn.AddSet(have.clients, nil), tx.conn.AddSet(have.good, nil),
+	return errors.Join(nft.AddSet(tx.conn, have.clients), nft.AddSet(tx.conn, have.good),
 		inChunks(have.clients, tx.saved[have.clients.Name], tx.conn.SetAddElements),
 		inChunks(have.good, goodElements(want.endpoints), tx.conn.SetAddElements))
 }

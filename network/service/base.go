@@ -75,7 +75,7 @@ func (t *table) sets(c *nftables.Conn, f nft.Family) (*family, error) {
 		picks: map[int]bool{}, owners: map[string]key{},
 	}
 	for _, s := range []*nftables.Set{out.vips.set, out.nodePorts.set, out.clusterIPs.set, out.hairpin.set, out.direct.set} {
-		if err := c.AddSet(s, nil); err != nil {
+		if err := nft.AddSet(c, s); err != nil {
 			return nil, err
 		}
 	}

@@ -34,7 +34,7 @@ func TestRandomChanges(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for round := range 150 {
+	for round := range 60 {
 		for range 1 + r.IntN(4) {
 			i := r.IntN(12)
 			tab.set(key{"default", fmt.Sprint("s", i)}, randomPorts(r, i))

@@ -85,7 +85,7 @@ func (tx *transaction) place(f *family, n int) (space, error) {
 	s := &shard{size: max(shardSize, uint32(1)<<bits.Len(uint(n-1)))}
 	s.set = &nftables.Set{Table: tx.handle, Name: fmt.Sprintf("endpoints%s-%d", f.Digit(), f.shardCount), IsMap: true, KeyType: nftables.TypeMark, DataType: f.Zone()}
 	f.shardCount++
-	if err := tx.conn.AddSet(s.set, nil); err != nil {
+	if err := nft.AddSet(tx.conn, s.set); err != nil {
 		return space{}, err
 	}
 	f.shards = append(f.shards, s)

@@ -141,6 +141,9 @@ func (t *table) commit() error {
 		return nil
 	}
 	rebuild := !t.built
+	if rebuild {
+		due = nil // they go with the old table
+	}
 	if rebuild && !t.failed {
 		t.saved = t.saveClients()
 	}
