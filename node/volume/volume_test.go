@@ -39,6 +39,7 @@ type world struct {
 	pods    client.View
 	dir     string
 	refs    *refs.Refs
+	kill    func()
 	*volume.Volumes
 
 	mu     sync.Mutex
@@ -76,7 +77,8 @@ func start(t testing.TB) *world {
 // restart begins with nothing in memory, like an agent that was killed.
 func (w *world) restart() {
 	log := slog.New(slog.NewTextHandler(w.Output(), nil))
-	if w.refs != nil {
+	if w.kill != nil {
+		w.kill()
 		w.refs.Close()
 	}
 	w.refs = refs.New(w.agent, log)
@@ -91,7 +93,8 @@ func (w *world) restart() {
 	done := make(chan struct{})
 	v := w.Volumes
 	go func() { v.Run(ctx); close(done) }()
-	w.Cleanup(func() { stop(); <-done })
+	w.kill = func() { stop(); <-done }
+	w.Cleanup(w.kill)
 }
 
 func (w *world) Event(p *corev1.Pod, _, eventType, reason, format string, args ...any) {
