@@ -4,7 +4,7 @@
 //	go run ./test/conformance -tier 1            the tests of one tier
 //	go run ./test/conformance -focus 'ConfigMap' those whose name matches
 //	go run ./test/conformance -gate              those recorded as passing that need no containers
-	go run ./test/conformance -gate -real        those recorded as passing that need them, on a real node
+//	go run ./test/conformance -gate -real        those recorded as passing that need them, on a real node
 //
 // It keeps every test's last result in results.json and the names of those
 // that passed in passing.txt, and writes both as docs/conformance.md.
