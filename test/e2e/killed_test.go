@@ -1,0 +1,249 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// rounds is how often something is killed.
+const rounds = 20
+
+// TestNodeKilled kills the server with its agent, the runtime, and both, at random moments while Pods start and stop. What
+// ran keeps running, nothing is started twice, what was deleted goes, and everything is Ready in the end.
+func TestNodeKilled(t *testing.T) {
+	m := newMachine(t, needNode(t))
+	m.up()
+	m.load(archives(t, "tool"))
+	k := killer{machine: m, counts: filepath.Join(m.dir, "counts"), rand: rand.New(rand.NewPCG(7, uint64(os.Getpid())))}
+	m.must(os.Mkdir(k.counts, 0o777))
+	k.create("stable", 3)
+	k.ready("stable", 3)
+	before := k.containers("stable")
+
+	victims := []string{"server", "containerd", "both"}
+	for i := range rounds {
+		k.create(fmt.Sprintf("batch%d", i), 2)
+		if i > 0 {
+			k.delete(fmt.Sprintf("batch%d", i-1))
+		}
+		time.Sleep(time.Duration(k.rand.IntN(1200)) * time.Millisecond)
+		k.kill(victims[i%len(victims)])
+		m.up()
+	}
+	last := fmt.Sprintf("batch%d", rounds-1)
+	k.ready(last, 2)
+	k.ready("stable", 3)
+	k.until("the deleted Pods are still there", func() bool { return len(k.pods("")) == 5 })
+	if after := k.containers("stable"); after != before {
+		t.Errorf("containers that ran did not keep running:\n%s\nbefore, now\n%s", before, after)
+	}
+	k.startedOnce()
+	k.until("something runs that no Pod wants", func() bool { return k.running() == 5 })
+	for _, dir := range []string{"node/pods", "node/logs/pods"} {
+		k.until("folders of Pods that are gone are left in "+dir, func() bool {
+			left, err := os.ReadDir(filepath.Join(m.data(), dir))
+			return err == nil && len(left) == 5
+		})
+	}
+}
+
+// killer is a test of kills.
+type killer struct {
+	*machine
+	counts string // a folder with a file for each Pod, that counts its starts
+	rand   *rand.Rand
+}
+
+// create makes Pods that count how often they are started.
+func (k killer) create(app string, n int) {
+	k.t.Helper()
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, `---
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s-%[2]d, labels: {app: %[1]s}}
+spec:
+  terminationGracePeriodSeconds: 2
+  volumes: [{name: counts, hostPath: {path: %[3]s}}, {name: config, configMap: {name: kube-root-ca.crt}}]
+  containers:
+  - {name: c, image: "proa.test/tool:1", args: [flaky, "-file=/counts/%[1]s-%[2]d", "-fail=0"], volumeMounts: [{name: counts, mountPath: /counts}, {name: config, mountPath: /config}]}
+`, app, i, k.counts)
+	}
+	file := filepath.Join(k.dir, app+".yaml")
+	k.must(os.WriteFile(file, []byte(all.String()), 0o600))
+	k.kubectl("apply", "-f", file)
+}
+
+func (k killer) delete(app string) {
+	k.t.Helper()
+	k.kubectl("delete", "pod", "-l", "app="+app, "--wait=false")
+}
+
+func (k killer) kubectl(args ...string) string {
+	k.t.Helper()
+	out, err := k.run(k.t.Context(), "kubectl", args...)
+	if err != nil {
+		k.t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+func (k killer) ready(app string, n int) {
+	k.t.Helper()
+	k.kubectl("wait", "--for=condition=Ready", "pod", "-l", "app="+app, "--timeout=90s")
+	if have := len(k.pods(app)); have != n {
+		k.t.Fatalf("%d Pods %s, want %d", have, app, n)
+	}
+}
+
+// podOf is what the test looks at of a Pod.
+type podOf struct {
+	Metadata struct{ Name string }
+	Status   struct {
+		ContainerStatuses []struct {
+			ContainerID  string
+			RestartCount int
+		}
+	}
+}
+
+func (k killer) pods(app string) []podOf {
+	k.t.Helper()
+	args := []string{"get", "pods", "-o", "json"}
+	if app != "" {
+		args = append(args, "-l", "app="+app)
+	}
+	var list struct{ Items []podOf }
+	k.must(json.Unmarshal([]byte(k.kubectl(args...)), &list))
+	return list.Items
+}
+
+// containers tells of the containers of Pods, and of their restarts.
+func (k killer) containers(app string) string {
+	k.t.Helper()
+	var out strings.Builder
+	for _, p := range k.pods(app) {
+		for _, c := range p.Status.ContainerStatuses {
+			fmt.Fprintln(&out, p.Metadata.Name, c.ContainerID, c.RestartCount)
+		}
+	}
+	return out.String()
+}
+
+// kill ends processes without a warning.
+func (k killer) kill(what string) {
+	k.t.Helper()
+	var pids []int
+	if what != "containerd" {
+		pids = append(pids, k.pid())
+	}
+	if what != "server" {
+		pids = append(pids, k.processes(filepath.Join(filepath.Dir(k.bins["proa"]), "containerd"), k.data())...)
+	}
+	if len(pids) == 0 {
+		k.t.Fatalf("there is no %s to kill", what)
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			k.t.Fatal(err)
+		}
+	}
+	k.until("a killed process is still there", func() bool {
+		for _, pid := range pids {
+			if state(pid) != "" {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// processes finds those of a program whose command line has a text.
+func (k killer) processes(program, text string) (out []int) {
+	k.t.Helper()
+	entries, err := os.ReadDir("/proc")
+	k.must(err)
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err == nil && strings.HasPrefix(string(line), program+"\x00") && strings.Contains(string(line), text) {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// state is what a process does, as ps shows it; empty if it has ended.
+func state(pid int) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(data), ") ")
+	if s, _, _ := strings.Cut(rest, " "); s != "Z" {
+		return s
+	}
+	return ""
+}
+
+// startedOnce checks that each Pod that ever ran was started once, but for restarts that its status owns up to. A container
+// that was made and could not be started, because the runtime was killed, counts as one of these too.
+func (k killer) startedOnce() {
+	k.t.Helper()
+	restarts := map[string]int{}
+	for _, p := range k.pods("") {
+		for _, c := range p.Status.ContainerStatuses {
+			restarts[p.Metadata.Name] += c.RestartCount
+		}
+	}
+	files, err := os.ReadDir(k.counts)
+	k.must(err)
+	for _, f := range files {
+		data, err := os.ReadFile(filepath.Join(k.counts, f.Name()))
+		k.must(err)
+		if n, _ := strconv.Atoi(strings.TrimSpace(string(data))); n > 1+restarts[f.Name()] {
+			k.t.Errorf("Pod %s was started %d times and shows %d restarts", f.Name(), n, restarts[f.Name()])
+		}
+	}
+}
+
+// running counts the containers of this machine that run, by the folder that all of them see.
+func (k killer) running() (n int) {
+	for _, pid := range k.processes("/tool", "-file=/counts/") {
+		root := fmt.Sprintf("/proc/%d/root/counts", pid)
+		a, err := os.Stat(root)
+		b, err2 := os.Stat(k.counts)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		k.must(err2)
+		if err == nil && os.SameFile(a, b) {
+			n++
+		}
+	}
+	return n
+}
+
+func (k killer) until(otherwise string, done func() bool) {
+	k.t.Helper()
+	for deadline := time.Now().Add(patience); !done(); {
+		if time.Now().After(deadline) {
+			k.t.Fatal(otherwise)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestNodesSideBySide runs two clusters with a node each on this machine, and removes one: nothing of it is left anywhere,
+// and the other one does not notice.
+func TestNodesSideBySide(t *testing.T) {
+	bins := needNode(t)
+	first, second := killer{machine: newMachine(t, bins)}, killer{machine: newMachine(t, bins)}
+	first.web()
+	before := traces(t)
+	second.web()
+	made := without(traces(t), before)
+	for _, what := range []string{"interface", "mount", "cgroup", "process"} {
+		if !slices.ContainsFunc(made, func(s string) bool { return strings.HasPrefix(s, what) }) {
+			t.Errorf("no %s of the second cluster was found; this test looks in the wrong place", what)
+		}
+	}
+	if out, err := second.run(t.Context(), "proa", "down", "--purge", "--data-dir", second.data()); err != nil {
+		t.Fatalf("down --purge: %v\n%s", err, out)
+	}
+	var left []string
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		left = both(made, traces(t))
+		if len(left) == 0 || time.Now().After(deadline) {
+			break
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("down --purge has left\n%s", strings.Join(left, "\n"))
+	}
+	if _, err := os.Stat(second.data()); err == nil {
+		t.Error("the data folder is left")
+	}
+	first.answers()
+	first.kubectl("delete", "pod", "web")
+	// It can be made again in the same place.
+	second.up()
+	second.kubectl("get", "nodes")
+}
+
+const webPod = `apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: memory, emptyDir: {medium: Memory}}]
+  containers: [{name: c, image: "proa.test/tool:1", args: [serve], volumeMounts: [{name: memory, mountPath: /m}]}]
+`
+
+// web starts the cluster with a Pod that serves.
+func (k killer) web() {
+	k.t.Helper()
+	k.up()
+	k.load(archives(k.t, "tool"))
+	k.must(os.WriteFile(filepath.Join(k.dir, "web.yaml"), []byte(webPod), 0o600))
+	k.kubectl("apply", "-f", "web.yaml")
+	k.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=90s")
+	k.answers()
+}
+
+// answers asks the Pod named web.
+func (k killer) answers() {
+	k.t.Helper()
+	ip := k.kubectl("get", "pod", "web", "-o", "jsonpath={.status.podIP}")
+	k.until("the Pod at "+ip+" does not answer", func() bool {
+		resp, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + net.JoinHostPort(ip, "8080") + "/ready")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// traces are the things on this machine that clusters make and that could be left behind.
+func traces(t *testing.T) map[string]bool {
+	t.Helper()
+	out := map[string]bool{}
+	add := func(kind string, names ...string) {
+		for _, n := range names {
+			out[kind+" "+n] = true
+		}
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		add("interface", l.Name)
+	}
+	table, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	for lines := bufio.NewScanner(table); lines.Scan(); {
+		add("mount", strings.Fields(lines.Text())[4])
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/*/*", "/run/proa/*", "/run/netns/*", "/run/containerd/*", "/var/lib/cni/*", "/etc/cni/net.d/*"} {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range names {
+			kind := "file"
+			if info, err := os.Stat(n); strings.HasPrefix(n, "/sys/fs/cgroup") {
+				if kind = "cgroup"; err != nil || !info.IsDir() {
+					continue
+				}
+			}
+			add(kind, n)
+		}
+	}
+	if nft, err := exec.LookPath("nft"); err == nil {
+		rules, err := exec.Command(nft, "list", "tables").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		add("rules", slices.Collect(strings.Lines(string(rules)))...)
+	}
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		line, err := os.ReadFile(n)
+		if text := string(line); err == nil && (strings.Contains(text, "containerd") || strings.Contains(text, "proa") || strings.HasPrefix(text, "/tool") || strings.HasPrefix(text, "/pause")) {
+			add("process", fmt.Sprint(strings.Split(n, "/")[2], " ", strings.ReplaceAll(text, "\x00", " ")))
+		}
+	}
+	return out
+}
+
+func without(a, b map[string]bool) (out []string) {
+	for _, x := range slices.Sorted(maps.Keys(a)) {
+		if !b[x] {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+func both(a []string, b map[string]bool) (out []string) {
+	for _, x := range a {
+		if b[x] {
+			out = append(out, x)
+		}
+	}
+	return out
+}
