@@ -190,7 +190,9 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	if a.collector, err = image.NewCollector(image.OfCRI(a.cri), images, keepImages(c), a.noteNode, c.Log); err != nil {
 		return nil, err
 	}
-	a.stats = stats.New(stats.Config{Node: c.Name, Pods: a.pods, Groups: a.groups, Counters: host, Runtime: stats.OfCRI(a.cri), Dir: c.Dir})
+	a.stats = stats.New(stats.Config{
+		Node: c.Name, Pods: a.pods, Groups: a.groups, Counters: host, Runtime: stats.OfCRI(a.cri), Dir: c.Dir, VolumeOf: a.volumes.VolumeOf,
+	})
 	a.openEviction(told)
 	if err := a.openDoor(); err != nil {
 		return nil, err
