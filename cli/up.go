@@ -114,6 +114,12 @@ func (u *upper) nodes(said proa.Said) {
 	}
 	if os.Geteuid() == 0 {
 		said["node"] = []string{proa.DefaultNodeName()}
+		if said["cluster-cidr"] == nil && said["service-cidr"] == nil {
+			if pods, services, needed := proa.OwnRanges(said["data-dir"][0]); needed {
+				fmt.Fprintf(u.env.Out, "Another cluster has a node on this machine; this one takes the networks %s and %s.\n", pods, services)
+				said["cluster-cidr"], said["service-cidr"] = []string{pods}, []string{services}
+			}
+		}
 		return
 	}
 	fmt.Fprint(u.env.Out, "A node needs root, so Pods will run on a simulated one: they go through their phases, and no container runs.\n"+

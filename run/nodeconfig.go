@@ -1,7 +1,9 @@
 package run
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -255,6 +257,22 @@ func parseTimes(vs []string) (map[string]time.Duration, error) {
 		out[signal] = d
 	}
 	return out, nil
+}
+
+// OwnRanges are networks for Pods and Services that the cluster of a data folder can have beside another one on this machine;
+// needed says that there is one.
+func OwnRanges(dataDir string) (pods, services string, needed bool) {
+	links, err := net.Interfaces()
+	if err != nil {
+		return "", "", false
+	}
+	own := orElse(networkOf(dataDir, "", nil).Bridge, "proa0")
+	for _, l := range links {
+		needed = needed || strings.HasPrefix(l.Name, "proa") && l.Name != own
+	}
+	sum := sha256.Sum256([]byte(dataDir))
+	n := int(sum[0]) % 60
+	return fmt.Sprintf("10.%d.0.0/16", 128+n), fmt.Sprintf("10.%d.0.0/16", 192+n), needed
 }
 
 // eviction are the thresholds of the node.
