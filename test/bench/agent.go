@@ -22,6 +22,7 @@ const maxPods = 150
 type stage struct {
 	*trial
 	ground *ground.Ground
+	floor  *ground.Ground // a second one without an agent, for what the runtime takes by itself
 	system *upstream.System
 	agent  []int // the process of the agent
 }
@@ -72,16 +73,16 @@ func agents(ctx context.Context, t *subject, r *result, set settings) (err error
 	if err != nil {
 		return err
 	}
-	g, err := ground.Start(ctx, bin)
+	floor, err := ground.Start(ctx, bin, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, floor.Close(ctx)) }()
+	g, err := ground.Start(ctx, bin, 1)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Close(ctx)) }()
-	if set.wanted("floor") {
-		if err := floor(ctx, r, g); err != nil {
-			return fmt.Errorf("the runtime's floor: %w", err)
-		}
-	}
 	system, pid, clean, err := t.agent(ctx, g)
 	if err != nil {
 		return err
@@ -96,7 +97,7 @@ func agents(ctx context.Context, t *subject, r *result, set settings) (err error
 	if err != nil {
 		return err
 	}
-	st := &stage{trial: &trial{cluster: c, set: set, r: r, pids: system.Pids()}, ground: g, system: system, agent: []int{pid}}
+	st := &stage{trial: &trial{cluster: c, set: set, r: r, pids: system.Pids()}, ground: g, floor: floor, system: system, agent: []int{pid}}
 	if err := st.measure(ctx); err != nil {
 		if dead := system.Dead(); dead != "" {
 			fmt.Fprintln(os.Stderr, dead)
@@ -153,30 +154,6 @@ func (st *stage) empty(ctx context.Context) error {
 		}
 		return len(pods.Items) == 0, sleep(ctx, 50*time.Millisecond)
 	})
-}
-
-// floor is what the runtime takes for Pods without any agent.
-func floor(ctx context.Context, r *result, g *ground.Ground) error {
-	for _, f := range []struct{ pods, rounds int }{{1, 9}, {10, 3}} {
-		var samples []time.Duration
-		const warm = 1
-		for i := range warm + f.rounds {
-			took, err := g.Floor(ctx, f.pods)
-			if err != nil {
-				return err
-			}
-			if i >= warm {
-				samples = append(samples, took)
-			}
-		}
-		r.add(floorRow(f.pods), "ms", millis(samples, 50), lower)
-	}
-	return nil
-}
-
-// floorRow names the row that Deployments of so many Pods are compared with.
-func floorRow(pods int) string {
-	return fmt.Sprintf("floor: the runtime alone, for %s, p50", podCount(pods))
 }
 
 func podCount(n int) string {

@@ -135,7 +135,7 @@ func table(results []*result) string {
 			values = append(values, x.Value)
 			line = append(line, number(x.Value))
 		}
-		if ratio && len(values) == 2 && values[0] > 0 {
+		if ratio && len(values) == 2 && values[0] > 0 && values[1] >= 0 {
 			line = append(line, fmt.Sprintf("%.2f", values[1]/values[0]), target(n))
 		} else if ratio {
 			line = append(line, "", "")
@@ -285,7 +285,8 @@ func notes(f flags) map[string]string {
   kube-controller-manager, kube-scheduler and kubelet, with cgroupfs and client limits that are never reached.
 - The agent of upstream is the kubelet alone; that of proa is its one process, with API, etcd, controllers and scheduler.
   The whole cluster of upstream is all five processes.
-- The floor is RunPodSandbox, CreateContainer and StartContainer called one after the other by this tool, before the cluster starts.
+- The floor is what RunPodSandbox, CreateContainer and StartContainer take one after the other when this tool calls them, on a
+  second ground without an agent: for as many Pods, just before each Deployment. Rows over the floor are differences of medians.
 - A Pod has one container, whose image is there, and a token of its ServiceAccount. Applied to Ready ends when a watch shows it
   in the status of the Deployment; bound to Ready begins when a watch shows the Pod with its node.
 - With grace period 0 the API forgets a Pod at once; the row ends when its sandbox does not run any more.

@@ -51,8 +51,9 @@ type Ground struct {
 	closed  bool
 }
 
-// Start starts both, with the programs of a folder. Close must be called even after an error of what comes later.
-func Start(ctx context.Context, bin string) (_ *Ground, err error) {
+// Start starts both, with the programs of a folder. Several can run side by side, with different numbers. Close must be called
+// even after an error of what comes later.
+func Start(ctx context.Context, bin string, number byte) (_ *Ground, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("containers need root; run this as root, or choose another suite")
 	}
@@ -66,12 +67,12 @@ func Start(ctx context.Context, bin string) (_ *Ground, err error) {
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // G302: processes of Pods pass through it
 		return nil, err
 	}
-	number := fmt.Sprint(os.Getpid())
+	mark := fmt.Sprintf("%d-%d", number, os.Getpid())
 	g := &Ground{
-		Groups: "/ground" + number, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Groups: "/ground" + mark, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		network: pod.Config{
-			DataDir: filepath.Join(dir, "net"), NodeName: "ground", Bridge: "ground" + number, Table: "ground-" + number,
-			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.213.0.0/22")},
+			DataDir: filepath.Join(dir, "net"), NodeName: "ground", Bridge: "gr" + mark, Table: "ground-" + mark,
+			PodCIDRs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, 4 * number, 0}), 22)},
 		},
 	}
 	g.network.Log = g.log
