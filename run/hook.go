@@ -198,7 +198,7 @@ func (h *hook) post(ctx context.Context, body []byte) ([]byte, error) {
 		select {
 		case <-ctx.Done():
 			return nil, err
-		case <-time.After(pause + rand.N(pause/5)):
+		case <-time.After(pause + rand.N(pause/5)): //nolint:gosec // G404: a pause is no secret
 		}
 		pause += pause / 2
 	}

@@ -187,7 +187,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openScheduler(counts.Registry()); err != nil {
 		return err
 	}
-	if err := s.openAudit(counts.Registry()); err != nil {
+	if err := s.openAudit(counts.Registry()); err != nil { //nolint:contextcheck // events are sent when their requests are over
 		return err
 	}
 	if !s.feature(topology) {

@@ -470,7 +470,7 @@ func readAll(body io.Reader, said int64) ([]byte, error) {
 	for {
 		n, err := body.Read(out[len(out):cap(out)])
 		out = out[:len(out)+n]
-		if err == io.EOF { //nolint:errorlint // a reader ends with just this
+		if err == io.EOF {
 			return out, nil
 		}
 		if err != nil {
