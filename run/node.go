@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/client"
+	"proa.dev/hop"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/network/dns"
@@ -49,7 +50,9 @@ type place struct {
 	clientCAs func() *x509.CertPool
 	// join leads the server's requests for the node to a handler; nil where they come over the network.
 	join func(*node.Agent) (leave func(), err error)
-	log  *slog.Logger
+	// record keeps what the node spent on Pods; nil where the records are in another process.
+	record func(hop.Record)
+	log    *slog.Logger
 	// persist runs a part again when it has ended.
 	persist func(ctx context.Context, name string, part func() error)
 }
@@ -61,7 +64,8 @@ func (s *Server) runNode(ctx context.Context) error {
 		NodeConfig: s.Node, dataDir: s.DataDir, client: s.front.Client(who),
 		serviceCIDRs: s.ServiceCIDRs, clusterCIDRs: s.clusterCIDRs(), ip: s.reachable().Addr(),
 		issue: s.issue, clientCAs: func() *x509.CertPool { return s.pki.CA().Pool }, log: s.log, persist: s.persist,
-		join: func(a *node.Agent) (func(), error) { return s.Join(s.Node.Name, a.Inside(AgentCaller())) },
+		join:   func(a *node.Agent) (func(), error) { return s.Join(s.Node.Name, a.Inside(AgentCaller())) },
+		record: s.front.Recorder.Add,
 	}
 	return p.run(ctx)
 }
@@ -94,7 +98,7 @@ func (p *place) run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	wg.Go(func() { p.persist(ctx, "pod-network", func() error { return p.podNetwork(ctx) }) })
+	wg.Go(func() { p.persist(ctx, "pod-network", func() error { return p.podNetwork(ctx, agent) }) })
 	wg.Go(func() { p.persist(ctx, "service-proxy", func() error { return p.serviceProxy(ctx) }) })
 	wg.Go(func() { p.persist(ctx, "mesh", func() error { return p.mesh(ctx) }) })
 	wg.Go(func() { p.persist(ctx, "dns", func() error { return p.names(ctx) }) })
@@ -215,7 +219,7 @@ func (p *place) config() (node.Config, error) {
 		Eviction: p.eviction(), ImageHigh: p.ImageHigh, ImageLow: p.ImageLow,
 		DNS:        container.DNS{Servers: p.dns(), Domain: p.ClusterDomain, ResolvConf: container.FindResolvConf()},
 		StaticPods: p.StaticPods, StaticURL: p.StaticURL, UnsafeSysctls: p.UnsafeSysctls,
-		Issue: p.issue, ClientCAs: p.clientCAs, Log: p.log,
+		Issue: p.issue, ClientCAs: p.clientCAs, Record: p.record, Log: p.log,
 	}, nil
 }
 
@@ -270,13 +274,13 @@ func (s *Server) issue(_ context.Context, request []byte, _ crypto.Signer) ([]by
 }
 
 // podNetwork gives the Pods of the node their network, once the node knows which.
-func (p *place) podNetwork(ctx context.Context) error {
+func (p *place) podNetwork(ctx context.Context, agent *node.Agent) error {
 	cidrs, err := podCIDRs(ctx, p.client, p.Name)
 	if err != nil {
 		return err
 	}
 	config := networkOf(p.dataDir, p.Name, p.log)
-	config.PodCIDRs, config.ClusterCIDRs = cidrs, p.clusterCIDRs
+	config.PodCIDRs, config.ClusterCIDRs, config.Live = cidrs, p.clusterCIDRs, agent.Sandboxes
 	n, err := netpod.New(ctx, config)
 	if err != nil {
 		return err
