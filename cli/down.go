@@ -18,12 +18,19 @@ func downCommand() Command {
 	return Command{
 		Name: "down", Short: "stop the cluster",
 		Long: `
-Stops the cluster of the data folder and takes its context out of your kubeconfig. What the cluster keeps stays in the
-folder, and "proa up" goes on from there; --purge removes it for good.`,
+Stops the cluster of the data folder, with the containers of its node, and takes its context out of your kubeconfig. What the
+cluster keeps stays in the folder, and "proa up" goes on from there; --purge removes it for good, with every container,
+mount, interface and rule that the node has made.
+
+--keep-containers leaves the containers running: the next "proa up", with a newer proa perhaps, finds them as they are.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			which := dataDirFlag(fs)
 			purge := fs.Bool("purge", false, "remove the data folder too, with everything the cluster kept")
+			stay := fs.Bool("keep-containers", false, "leave the containers of the node running")
 			return func(ctx context.Context, env *Env, args []string) error {
+				if *stay && *purge {
+					return errors.New("--purge removes containers and --keep-containers keeps them; choose one")
+				}
 				if err := noArguments("down", args); err != nil {
 					return err
 				}
@@ -31,7 +38,7 @@ folder, and "proa up" goes on from there; --purge removes it for good.`,
 				if err != nil {
 					return err
 				}
-				return down(ctx, env, c, *purge)
+				return down(ctx, env, c, *purge, *stay)
 			}
 		},
 	}
@@ -40,7 +47,7 @@ folder, and "proa up" goes on from there; --purge removes it for good.`,
 // patience is how long a server may take to stop before it is killed.
 const patience = 20 * time.Second
 
-func down(ctx context.Context, env *Env, c cluster, purge bool) error {
+func down(ctx context.Context, env *Env, c cluster, purge, stay bool) error {
 	if purge {
 		if err := looksOurs(c); err != nil {
 			return err
@@ -58,10 +65,18 @@ func down(ctx context.Context, env *Env, c cluster, purge bool) error {
 	if err := forget(env, c); err != nil {
 		fmt.Fprintf(env.Err, "Your kubeconfig still has its context: %v\n", err)
 	}
+	log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if !purge {
-		return nil
+		if stay {
+			return nil
+		}
+		ended, err := proa.HaltNode(ctx, c.dir, log)
+		if ended > 0 {
+			fmt.Fprintf(env.Out, "Ended %d containers\n", ended)
+		}
+		return err
 	}
-	if err := proa.PurgeNode(ctx, c.dir, slog.New(slog.NewTextHandler(env.Err, nil))); err != nil {
+	if err := proa.PurgeNode(ctx, c.dir, log); err != nil {
 		return fmt.Errorf("remove what the node made: %w", err)
 	}
 	if err := os.RemoveAll(c.dir); err != nil {

@@ -366,6 +366,19 @@ func (a *Agent) allocatable() corev1.ResourceList {
 	return nil
 }
 
+// Sandboxes are the ids of the sandboxes that the runtime has.
+func (a *Agent) Sandboxes(ctx context.Context) (map[string]bool, error) {
+	all, err := a.cri.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, b := range all.Items {
+		out[b.Id] = true
+	}
+	return out, nil
+}
+
 // Node is the node as the cluster has it, nil before it is registered.
 func (a *Agent) Node() *corev1.Node { return a.node.Current() }
 

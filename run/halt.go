@@ -1,0 +1,74 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"proa.dev/node/cri"
+	"proa.dev/node/runtime"
+)
+
+// haltGrace is how long containers have to end when their cluster is stopped, in seconds.
+const haltGrace = 10
+
+// HaltNode ends the containers and the container runtime of a data folder whose cluster has been stopped, and says how many
+// containers there were. What they have written stays, and the next start runs their Pods again.
+func HaltNode(ctx context.Context, dataDir string, log *slog.Logger) (ended int, err error) {
+	socket := runtime.Socket(runtimeDir(dataDir))
+	if _, err := os.Stat(socket); errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	bin, err := (&NodeConfig{}).binDir()
+	if err != nil {
+		return 0, err
+	}
+	own, err := runtime.Start(ctx, ownRuntime(dataDir, bin, NodeConfig{}), log)
+	if err != nil {
+		return 0, fmt.Errorf("reach the container runtime: %w", err)
+	}
+	c, err := cri.Dial(own.Socket())
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	ended, err = endAll(ctx, c)
+	return ended, errors.Join(err, own.Stop(ctx))
+}
+
+// endAll ends every container, all at once, and then their sandboxes.
+func endAll(ctx context.Context, c *cri.Client) (int, error) {
+	all, err := c.ListContainers(ctx, &cri.ListContainersRequest{})
+	if err != nil {
+		return 0, fmt.Errorf("list the containers: %w", err)
+	}
+	var wg sync.WaitGroup
+	ended := 0
+	for _, x := range all.Containers {
+		if x.State != cri.ContainerRunning {
+			continue
+		}
+		ended++
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, (haltGrace+10)*time.Second)
+			defer cancel()
+			// One that does not end goes with its sandbox.
+			_, _ = c.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: x.Id, Timeout: haltGrace})
+		})
+	}
+	wg.Wait()
+	boxes, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return ended, fmt.Errorf("list the sandboxes: %w", err)
+	}
+	errs := make([]error, len(boxes.Items))
+	for i, b := range boxes.Items {
+		wg.Go(func() { _, errs[i] = c.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: b.Id}) })
+	}
+	wg.Wait()
+	return ended, errors.Join(errs...)
+}
