@@ -109,13 +109,8 @@ func agents(ctx context.Context, t *subject, r *result, set settings) (err error
 
 // measure runs the measurements one after the other. One that fails is reported, and the others go on.
 func (st *stage) measure(ctx context.Context) error {
-	if err := st.waitNodes(ctx, 1, func(n *corev1.Node) string {
-		if why := ready(n); why != "" {
-			return why
-		}
-		return untainted(n)
-	}); err != nil {
-		return fmt.Errorf("%w\n%s", err, st.system.Log())
+	if err := st.waitAgent(ctx); err != nil {
+		return err
 	}
 	for _, s := range agentSteps() {
 		if !st.set.wanted(s.name) {
@@ -132,6 +127,29 @@ func (st *stage) measure(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// waitAgent waits until the node takes Pods, or a process of the cluster has ended.
+func (st *stage) waitAgent(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		for sleep(ctx, 100*time.Millisecond) == nil {
+			if dead := st.system.Dead(); dead != "" {
+				cancel(errors.New(dead))
+			}
+		}
+	}()
+	err := st.waitNodes(ctx, 1, func(n *corev1.Node) string {
+		if why := ready(n); why != "" {
+			return why
+		}
+		return untainted(n)
+	})
+	if err != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	return nil
 }
 
 // empty removes the Pods of a measurement.

@@ -110,13 +110,26 @@ func (g *Ground) start(ctx context.Context) (err error) {
 	return err
 }
 
-// groups makes the group of the agent, which must be there before a kubelet starts.
+// groups makes the group of the agent, which must be in every hierarchy before a kubelet starts.
 func (g *Ground) groups() error {
 	host, err := cgroup.Find()
 	if err != nil {
 		return err
 	}
-	return cgroup.New(cgroup.Config{Host: host, Driver: cgroup.Cgroupfs, Root: g.Groups, Units: cgroup.FindUnits(), Log: g.log}).Start(nil)
+	tree := cgroup.New(cgroup.Config{Host: host, Driver: cgroup.Cgroupfs, Root: g.Groups, Units: cgroup.FindUnits(), Log: g.log})
+	if err := tree.Start(nil); err != nil {
+		return err
+	}
+	table, err := mounts.Table()
+	if err != nil {
+		return err
+	}
+	for _, m := range table {
+		if m.Type == "cgroup" || m.Type == "cgroup2" {
+			err = errors.Join(err, os.MkdirAll(filepath.Join(m.Point, g.Groups), 0o755)) //nolint:gosec // G301: as the kernel does
+		}
+	}
+	return err
 }
 
 // Close ends everything that runs on the ground, and leaves nothing of it. The agent must have ended. A second call does
