@@ -137,6 +137,10 @@ func (s *Stats) wholePod(ctx context.Context, l pod.Local, out *summary.PodStats
 			add(Size{*st.UsedBytes, *st.InodesUsed})
 		}
 	}
+	// What the node gives to containers to write to: their names for others, and their last words.
+	for _, name := range []string{"etc-hosts", "containers"} {
+		add(s.disks.of(ctx, filepath.Join(s.Dir, "pods", string(l.Pod.UID), name), now.Time))
+	}
 	out.EphemeralStorage = used(own, sum, now)
 }
 
