@@ -258,6 +258,7 @@ func (a *Agent) follow(ctx context.Context) {
 		}
 		return
 	}
+	a.cert.Poke() // now there are addresses that it can be good for
 	complete := false
 	for u := range a.source.Updates(ctx) {
 		switch {
