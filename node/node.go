@@ -25,10 +25,12 @@ import (
 	"proa.dev/node/cgroup"
 	"proa.dev/node/container"
 	"proa.dev/node/cri"
+	"proa.dev/node/csi"
 	"proa.dev/node/evict"
 	"proa.dev/node/hook"
 	"proa.dev/node/image"
 	"proa.dev/node/logs"
+	"proa.dev/node/plugin"
 	"proa.dev/node/pod"
 	"proa.dev/node/probe"
 	"proa.dev/node/refs"
@@ -88,6 +90,7 @@ type Agent struct {
 	node       *self.Node
 	prober     *probe.Prober
 	pods       *pod.Manager
+	drivers    *csi.Drivers
 	volumes    *volume.Volumes
 	source     *source.Source
 	collector  *image.Collector
@@ -172,8 +175,10 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	if err != nil {
 		return nil, err
 	}
+	a.drivers = csi.New(csi.Config{Dir: c.Dir, Node: c.Name, Client: c.Client, Refs: a.refs, Told: told, Log: c.Log})
 	a.volumes = volume.New(volume.Parts{
-		Dir: c.Dir, Node: c.Name, Client: c.Client, Refs: a.refs, Told: told, Images: images, Allocatable: a.allocatable,
+		Drivers: a.drivers,
+		Dir:     c.Dir, Node: c.Name, Client: c.Client, Refs: a.refs, Told: told, Images: images, Allocatable: a.allocatable,
 		Recursive: func(*corev1.Pod) bool { return true }, Log: c.Log,
 	})
 	a.source = source.New(source.Config{
@@ -238,6 +243,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.pods.Run(ctx) })
 	wg.Go(func() { a.load(ctx) })
 	wg.Go(func() { a.volumes.Run(ctx) })
+	wg.Go(func() { a.keep(ctx, "local-path", a.volumes.KeepLocal) })
+	wg.Go(func() { a.keep(ctx, "plugins", a.plugins) })
 	wg.Go(func() { a.follow(ctx) })
 	wg.Go(func() { a.notify.Run(ctx) })
 	wg.Go(func() { (&logs.Rotator{Writing: writing{a}, Log: a.Log}).Run(ctx) })
@@ -277,6 +284,19 @@ func (a *Agent) follow(ctx context.Context) {
 			a.pods.Complete(ctx)
 		}
 	}
+}
+
+// plugins lets storage drivers register themselves, once the Node is there to tell of them.
+func (a *Agent) plugins(ctx context.Context) error {
+	if err := a.registered(ctx); err != nil {
+		return err
+	}
+	if err := a.drivers.Announce(ctx); err != nil {
+		return err
+	}
+	defer a.drivers.Close()
+	r := plugin.Registry{Dir: filepath.Join(a.Dir, "plugins_registry"), Handlers: map[string]plugin.Handler{plugin.Storage: a.drivers}, Log: a.Log}
+	return r.Run(ctx)
 }
 
 // keep says when a part has ended that should not have.

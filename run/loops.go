@@ -31,6 +31,7 @@ import (
 	"proa.dev/control/gc"
 	"proa.dev/control/ipam"
 	"proa.dev/control/job"
+	"proa.dev/control/localpath"
 	"proa.dev/control/mirror"
 	"proa.dev/control/namespace"
 	"proa.dev/control/nodelife"
@@ -121,6 +122,7 @@ func (s *Server) every() []control.Controller {
 	)
 	all = append(all, volume.Controllers(volume.Config{})...)
 	all = append(all, resourceclaim.Controllers()...)
+	all = append(all, localpath.Controllers()...)
 	all = append(all, flowconfig.Controllers()...)
 	if s.feature(migrating) {
 		all = append(all, storageversion.Controller(s.state.Def))

@@ -20,6 +20,7 @@ import (
 	"proa.dev/kinds/flowcontrol"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/localpath"
 	"proa.dev/server"
 	"proa.dev/server/authn"
 	"proa.dev/server/metrics"
@@ -182,7 +183,7 @@ func (s *Server) registrations() []server.Seedling {
 		out = append(out, server.Seedling{Resource: schema.GroupResource{Group: "flowcontrol.apiserver.k8s.io", Resource: "prioritylevelconfigurations"}, Object: o})
 	}
 	if s.Node.Name != "" {
-		out = append(out, server.Seedling{Resource: gr.Services, Object: s.namesService()})
+		out = append(out, server.Seedling{Resource: gr.Services, Object: s.namesService()}, server.Seedling{Resource: gr.StorageClasses, Object: localpath.Class()})
 	}
 	return out
 }
