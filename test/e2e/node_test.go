@@ -12,7 +12,9 @@ func TestNode(t *testing.T) {
 	m := newMachine(t, bins)
 	env := m.registries()
 	m.up()
-	m.load(archives(t, "tool", "busybox"))
+	bad, target := hostile(t)
+	env["TARGET"] = target
+	m.load(append(archives(t, "tool", "busybox"), bad))
 	for _, path := range scripts(t, "testdata/node/alone") {
 		t.Run("alone/"+strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { m.script(t, path, env).run() })
 	}
