@@ -29,12 +29,14 @@ const (
 	noteHash = "io.kubernetes.container.hash"
 )
 
-// eye sees what the runtime has. It remembers the containers of a Pod that have ended: they do not change any more.
+// eye sees what the runtime has. It remembers what does not change any more: containers that have ended, and sandboxes that
+// are up and have their addresses.
 type eye struct {
 	runtime *cri.Client
 	// said reads what a container that ended has left to say.
 	said func(*cri.ContainerStatus) string
 	dead map[string]fact.Container
+	up   map[string]fact.Sandbox
 }
 
 // look asks the runtime about a Pod.
@@ -76,6 +78,9 @@ func (e *eye) look(ctx context.Context, uid types.UID) (*fact.Pod, error) {
 }
 
 func (e *eye) sandbox(ctx context.Context, b *cri.PodSandbox) (fact.Sandbox, error) {
+	if s, found := e.up[b.Id]; found && b.State == cri.SandboxReady {
+		return s, nil
+	}
 	s := fact.Sandbox{ID: b.Id, Ready: b.State == cri.SandboxReady, Attempt: b.Metadata.Attempt, Created: time.Unix(0, b.CreatedAt), Handler: b.RuntimeHandler}
 	r, err := e.runtime.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: b.Id})
 	if err != nil {
@@ -93,6 +98,12 @@ func (e *eye) sandbox(ctx context.Context, b *cri.PodSandbox) (fact.Sandbox, err
 				s.IPs = append(s.IPs, ip)
 			}
 		}
+	}
+	if s.Ready && (!s.Network || len(s.IPs) > 0) {
+		if e.up == nil {
+			e.up = map[string]fact.Sandbox{}
+		}
+		e.up[s.ID] = s
 	}
 	return s, nil
 }
