@@ -63,7 +63,7 @@ func Main(args []string) int {
 	case errors.As(err, &exit):
 		return int(exit)
 	}
-	fmt.Fprintf(env.Err, "proa: %v\n", err)
+	fmt.Fprintf(env.Err, "proa: %s\n", plain(err.Error()))
 	return 1
 }
 

@@ -65,7 +65,7 @@ func loadImages(ctx context.Context, env *Env, c cluster, files []string) error 
 			continue
 		}
 		for _, name := range names {
-			fmt.Fprintf(env.Out, "%s\n", name)
+			fmt.Fprintf(env.Out, "%s\n", plain(name))
 		}
 		fmt.Fprintf(env.Out, "Loaded %s in %.1f s\n", file, time.Since(begin).Seconds())
 	}
@@ -89,7 +89,7 @@ func listImages(ctx context.Context, env *Env, c cluster, output string) error {
 	w := tabwriter.NewWriter(env.Out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tDIGEST")
 	for _, i := range images {
-		fmt.Fprintf(w, "%s\t%s\n", i.Name, i.Digest)
+		fmt.Fprintf(w, "%s\t%s\n", plain(i.Name), plain(i.Digest))
 	}
 	return w.Flush()
 }

@@ -194,7 +194,7 @@ func (s *status) print(env *Env, format string) error {
 		return enc.Encode(s)
 	}
 	w := tabwriter.NewWriter(env.Out, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, plain(fmt.Sprintf(format, args...))) }
 	row("folder", "%s", s.DataDir)
 	if s.Running {
 		row("process", "%d, %s resident", s.PID, megabytes(s.MemoryBytes))
@@ -223,7 +223,7 @@ func (s *status) print(env *Env, format string) error {
 		return err
 	}
 	for _, p := range s.Problems {
-		fmt.Fprintf(env.Out, "\nProblem: %s\n", p)
+		fmt.Fprintf(env.Out, "\nProblem: %s\n", plain(p))
 	}
 	if s.Ready && len(s.Problems) == 0 {
 		fmt.Fprintln(env.Out, "\nEverything is well.")
