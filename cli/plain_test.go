@@ -10,12 +10,12 @@ import (
 func TestAttack35(t *testing.T) {
 	for in, want := range map[string]string{
 		"two lines\n\tand a tab: äöü 日本": "two lines\n\tand a tab: äöü 日本",
-		"\x1b[2Jgone":                  `\x1b[2Jgone`,
-		"\x1b]0;title\a":               `\x1b]0;title\a`,
-		"over\rwritten\b\x7f":          `over\rwritten\b\x7f`,
-		"\u009b31m":                    `\u009b31m`,
-		"turned \u202e around":         `turned \u202e around`,
-		"not \xff text":                `not \ufffd text`,
+		"\x1b[2Jgone":                    `\x1b[2Jgone`,
+		"\x1b]0;title\a":                 `\x1b]0;title\a`,
+		"over\rwritten\b\x7f":            `over\rwritten\b\x7f`,
+		"\u009b31m":                      `\u009b31m`,
+		"turned \u202e around":           `turned \u202e around`,
+		"not \xff text":                  "not \ufffd text",
 	} {
 		if got := plain(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)

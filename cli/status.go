@@ -194,7 +194,9 @@ func (s *status) print(env *Env, format string) error {
 		return enc.Encode(s)
 	}
 	w := tabwriter.NewWriter(env.Out, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, plain(fmt.Sprintf(format, args...))) }
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%s\t%s\n", name, plain(fmt.Sprintf(format, args...)))
+	}
 	row("folder", "%s", s.DataDir)
 	if s.Running {
 		row("process", "%d, %s resident", s.PID, megabytes(s.MemoryBytes))
