@@ -3,7 +3,6 @@
 package agents
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -39,12 +38,12 @@ type Agents struct {
 
 	mu     sync.Mutex // guards what follows
 	local  map[string]*local
-	remote map[string]*http.Transport
+	remote map[string]remote
 }
 
 // New makes the ways. Nothing is connected before it is needed.
 func New(c Config) *Agents {
-	a := &Agents{Config: c, local: map[string]*local{}, remote: map[string]*http.Transport{}}
+	a := &Agents{Config: c, local: map[string]*local{}, remote: map[string]remote{}}
 	a.direct = transport()
 	// What Pods serve is signed by whomever they like; clients asked for this very address.
 	a.direct.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
@@ -87,12 +86,26 @@ func (a *Agents) Agent(n *corev1.Node) (*url.URL, *http.Transport, error) {
 // maxRemote bounds the transports that are kept; one that is made anew costs a handshake.
 const maxRemote = 10000
 
+// remote is how to talk to one agent elsewhere, for as long as those vouch for it who did when it was made.
+type remote struct {
+	*http.Transport
+	by *x509.CertPool
+}
+
 // elsewhere is how to talk to the agent of a node in another process, and to nobody else.
+//
+// The agent must show the certificate of just this node. A Node may claim the address of anything that the same authority has
+// signed for, the API server among them, which would take the caller for an administrator.
 func (a *Agents) elsewhere(node string) *http.Transport {
+	cas := a.CAs()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if t := a.remote[node]; t != nil {
-		return t
+	have, found := a.remote[node]
+	if found && have.by == cas {
+		return have.Transport
+	}
+	if found {
+		have.CloseIdleConnections()
 	}
 	if len(a.remote) >= maxRemote {
 		for name, t := range a.remote {
@@ -101,10 +114,13 @@ func (a *Agents) elsewhere(node string) *http.Transport {
 		}
 	}
 	t := transport()
-	t.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return a.dialAgent(ctx, node, network, addr)
+	// Connections that become streams are dialed by others, who take the settings from here.
+	t.TLSClientConfig = &tls.Config{
+		MinVersion: tls.VersionTLS12, RootCAs: cas,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return a.Certificate() },
+		VerifyConnection:     func(c tls.ConnectionState) error { return isAgent(c.PeerCertificates[0], node) },
 	}
-	a.remote[node] = t
+	a.remote[node] = remote{t, cas}
 	return t
 }
 
@@ -121,29 +137,6 @@ func address(n *corev1.Node) string {
 		}
 	}
 	return ""
-}
-
-// dialAgent connects to an agent elsewhere. Certificates are read anew for every connection, so that they may be renewed.
-//
-// The agent must show the certificate of just this node. A Node may claim the address of anything that the same authority has
-// signed for, the API server among them, which would take the caller for an administrator.
-func (a *Agents) dialAgent(ctx context.Context, node, network, addr string) (net.Conn, error) {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := a.Certificate()
-	if err != nil {
-		return nil, fmt.Errorf("find the certificate to show to nodes: %w", err)
-	}
-	d := &tls.Dialer{
-		NetDialer: &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second},
-		Config: &tls.Config{
-			MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: a.CAs(), Certificates: []tls.Certificate{*cert},
-			VerifyConnection: func(c tls.ConnectionState) error { return isAgent(c.PeerCertificates[0], node) },
-		},
-	}
-	return d.DialContext(ctx, network, addr)
 }
 
 // isAgent says that a certificate is that of the agent of a node.

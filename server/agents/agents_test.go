@@ -7,6 +7,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -15,11 +17,14 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/net/websocket"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/proxy"
 )
 
 // authority signs certificates.
@@ -131,6 +136,52 @@ func TestElsewhere(t *testing.T) {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
 	}
+}
+
+// TestStreamsElsewhere: a connection that becomes a stream is dialed in another way, and must show and see the same.
+func TestStreamsElsewhere(t *testing.T) {
+	ca := newAuthority(t)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	caller := ca.named("kube-apiserver-kubelet-client", "system:masters")
+	a := New(Config{Log: slog.New(slog.DiscardHandler), Certificate: func() (*tls.Certificate, error) { return caller, nil }, CAs: func() *x509.CertPool { return pool }})
+	h := httptest.NewUnstartedServer(websocket.Handler(func(ws *websocket.Conn) {
+		_, _ = io.WriteString(ws, ws.Request().TLS.PeerCertificates[0].Subject.CommonName)
+	}))
+	h.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	h.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*ca.named("system:node:n", "system:nodes")}, ClientAuth: tls.RequireAnyClientCert}
+	h.StartTLS()
+	defer h.Close()
+	_, text, _ := net.SplitHostPort(h.Listener.Addr().String())
+	port, _ := strconv.Atoi(text)
+	for name, want := range map[string]string{"n": "kube-apiserver-kubelet-client", "m": "not its agent"} {
+		at, by, err := a.Agent(node(name, "127.0.0.1", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said atomic.Value
+		front := httptest.NewServer(proxy.NewUpgradeAwareHandler(at, by, false, true, says{&said}))
+		ws, err := websocket.Dial("ws"+strings.TrimPrefix(front.URL, "http"), "", "http://here")
+		got := fmt.Sprint(err)
+		if err == nil {
+			text, _ := io.ReadAll(ws)
+			got = string(text)
+		} else if e := new(websocket.DialError); errors.As(err, &e) {
+			got = said.Load().(string)
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		front.Close()
+	}
+}
+
+// says keeps the last failure.
+type says struct{ last *atomic.Value }
+
+func (s says) Error(w http.ResponseWriter, _ *http.Request, err error) {
+	s.last.Store(err.Error())
+	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
 func TestInTheProcess(t *testing.T) {
