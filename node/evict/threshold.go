@@ -226,11 +226,9 @@ func Reserved(thresholds []Threshold, capacity corev1.ResourceList) corev1.Resou
 		if !t.hard() {
 			continue
 		}
-		switch t.Signal {
-		case MemoryAvailable:
-			out[corev1.ResourceMemory] = t.Value.of(capacity[corev1.ResourceMemory])
-		case NodeFsAvailable:
-			out[corev1.ResourceEphemeralStorage] = t.Value.of(capacity[corev1.ResourceEphemeralStorage])
+		if t.Signal == MemoryAvailable || t.Signal == NodeFsAvailable {
+			name := resourceOf(t.Signal)
+			out[name] = t.Value.of(capacity[name])
 		}
 	}
 	return out

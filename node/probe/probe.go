@@ -189,7 +189,7 @@ func (b *Prober) start(ctx context.Context, s *subject, r *run, k sort, spec *co
 	fill(w.spec)
 	if r.adopted {
 		// An agent that starts finds many containers at once; their probes are spread.
-		w.jitter = time.Duration(rand.Float64() * float64(w.period()))
+		w.jitter = time.Duration(rand.Float64() * float64(w.period())) //nolint:gosec // it spreads work and hides nothing
 	}
 	b.Workers.Go(func() { w.loop(ctx) })
 }

@@ -107,7 +107,7 @@ func (c *Certificate) Run(ctx context.Context) error {
 		}
 		if err := c.Renew(ctx); err != nil && ctx.Err() == nil {
 			c.Log.Error("the certificate cannot be renewed", "file", c.File, "err", err)
-			if !sleep(ctx, again+time.Duration(mathrand.Int64N(int64(again/10)))) {
+			if !sleep(ctx, again+time.Duration(mathrand.Int64N(int64(again/10)))) { //nolint:gosec // it spreads work and hides nothing
 				return nil
 			}
 			again = min(2*again, time.Minute)
@@ -131,7 +131,7 @@ func (c *Certificate) due() time.Time {
 	case pair == nil || !says(pair.Leaf, want):
 		return time.Now()
 	}
-	return rotation(pair.Leaf, mathrand.Float64())
+	return rotation(pair.Leaf, mathrand.Float64()) //nolint:gosec // it spreads work and hides nothing
 }
 
 func rotation(leaf *x509.Certificate, chance float64) time.Time {

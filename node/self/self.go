@@ -273,7 +273,7 @@ func (n *Node) wrote(o kind.Object, news []note, changed bool, now time.Time) {
 	// Nodes that were made together do not report together.
 	n.delay = 0
 	if changed || n.reported.IsZero() {
-		n.delay = time.Duration((rand.Float64() - 0.5) * float64(reportEvery))
+		n.delay = time.Duration((rand.Float64() - 0.5) * float64(reportEvery)) //nolint:gosec // it spreads work and hides nothing
 	}
 	n.reported, n.adopted = now, false
 	if stored, ok := o.(*corev1.Node); ok {

@@ -160,10 +160,10 @@ func delay(bus *Bus) (time.Duration, error) {
 
 // override sets how long systemd waits.
 func override(folder string, d time.Duration) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // a folder of the system, with nothing secret
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, loginFile), fmt.Appendf(nil, "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=%.0f\n", d.Seconds()), 0o644)
+	return os.WriteFile(filepath.Join(folder, loginFile), fmt.Appendf(nil, "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=%.0f\n", d.Seconds()), 0o644) //nolint:gosec // logind reads it, and nothing in it is secret
 }
 
 // Undo removes what Run has set on the machine.

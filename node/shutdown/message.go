@@ -48,15 +48,8 @@ type value struct {
 	put  func(*writer)
 }
 
-func text(s string) value          { return value{"s", func(w *writer) { w.str(s) }} }
-func int32Value(n int32) value     { return value{"i", func(w *writer) { w.uint32(uint32(n)) }} }
-func fileValue(index uint32) value { return value{"h", func(w *writer) { w.uint32(index) }} }
-func boolean(b bool) value {
-	return value{"b", func(w *writer) { w.uint32(map[bool]uint32{true: 1}[b]) }}
-}
-func variantUint64(n uint64) value {
-	return value{"v", func(w *writer) { w.sig("t"); w.uint64(n) }}
-}
+func text(s string) value      { return value{"s", func(w *writer) { w.str(s) }} }
+func int32Value(n int32) value { return value{"i", func(w *writer) { w.uint32(uint32(n)) }} }
 
 // writer writes values, each aligned to its size.
 type writer struct{ bytes.Buffer }
@@ -70,11 +63,6 @@ func (w *writer) align(n int) {
 func (w *writer) uint32(n uint32) {
 	w.align(4)
 	w.Write(binary.LittleEndian.AppendUint32(nil, n))
-}
-
-func (w *writer) uint64(n uint64) {
-	w.align(8)
-	w.Write(binary.LittleEndian.AppendUint64(nil, n))
 }
 
 func (w *writer) str(s string) {

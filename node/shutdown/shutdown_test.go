@@ -3,6 +3,7 @@ package shutdown
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -114,6 +115,21 @@ func TestBegin(t *testing.T) {
 			t.Error(m.Status(), v)
 		}
 	})
+}
+
+// What only the other side of the bus says.
+func fileValue(index uint32) value { return value{"h", func(w *writer) { w.uint32(index) }} }
+
+func boolean(b bool) value {
+	return value{"b", func(w *writer) { w.uint32(map[bool]uint32{true: 1}[b]) }}
+}
+
+func variantUint64(n uint64) value {
+	return value{"v", func(w *writer) {
+		w.sig("t")
+		w.align(8)
+		w.Write(binary.LittleEndian.AppendUint64(nil, n))
+	}}
 }
 
 // desk plays the bus and logind.

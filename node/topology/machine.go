@@ -217,7 +217,7 @@ func (m *Machine) takeWhole(part func(CPU) [2]int, free, got Set, n int) {
 // prefer compares two processors: first comes who is on a core, node or socket that was taken from already, then who is where
 // less is free, then the lower one.
 func (m *Machine) prefer(a, b CPU, free, got Set) int {
-	count := func(c CPU, same func(CPU) bool, in Set) (n int) {
+	count := func(same func(CPU) bool, in Set) (n int) {
 		for _, x := range m.CPUs {
 			if same(x) && in.Has(x.ID) {
 				n++
@@ -228,7 +228,7 @@ func (m *Machine) prefer(a, b CPU, free, got Set) int {
 	near := func(c CPU) (taken, left int) {
 		core := func(x CPU) bool { return x.Socket == c.Socket && x.Core == c.Core }
 		node := func(x CPU) bool { return x.Node == c.Node }
-		return 1000*count(c, core, got) + count(c, node, got), 1000*count(c, node, free) + count(c, core, free)
+		return 1000*count(core, got) + count(node, got), 1000*count(node, free) + count(core, free)
 	}
 	aTaken, aLeft := near(a)
 	bTaken, bLeft := near(b)
