@@ -186,7 +186,7 @@ func counted(m *Manager) string {
 
 func folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dev") // a socket's name may not be long
+	dir, err := os.MkdirTemp("", "dev") //nolint:usetesting // a socket's name may not be long
 	if err != nil {
 		t.Fatal(err)
 	}

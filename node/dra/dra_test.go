@@ -180,7 +180,7 @@ func registry(t *testing.T, dir string, m *Manager) (stop func()) {
 
 func folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dra") // a socket's name may not be long
+	dir, err := os.MkdirTemp("", "dra") //nolint:usetesting // a socket's name may not be long
 	if err != nil {
 		t.Fatal(err)
 	}
