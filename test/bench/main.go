@@ -16,6 +16,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,7 +102,7 @@ func parse() (flags, error) {
 	flag.IntVar(&f.objects, "objects", 10000, "objects for the memory measurement, and in the namespace that is deleted")
 	flag.Parse()
 	f.settings.watchers = ints(f.watchers)
-	f.bin = f.proa
+	f.bin = cmp.Or(f.proa, "bin/proa")
 	f.load = loadAverage()
 	flag.Visit(func(x *flag.Flag) {
 		switch x.Name {

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 )
@@ -33,6 +34,7 @@ func (s *System) StartKubelet(ctx context.Context, k Kubelet) (pid int, err erro
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return 0, err
 	}
+	s.after = append(s.after, restoreHost())
 	err = s.run(bins["kubelet"], "--config="+file, "--kubeconfig="+filepath.Join(s.dir, nodeKubeconfig), "--hostname-override="+Node,
 		"--root-dir="+filepath.Join(s.dir, "kubelet"), "--cert-dir="+filepath.Join(s.dir, "kubelet-pki"))
 	if err != nil {
@@ -56,8 +58,35 @@ func kubeletConfig(dir string, port int, k Kubelet) map[string]any {
 		"clusterDomain": "cluster.local", "clusterDNS": []string{"10.96.0.10"},
 		"maxPods": max(k.MaxPods, 1), "kubeAPIQPS": 2000, "kubeAPIBurst": 4000, "eventRecordQPS": 0,
 		"registryPullQPS": 0, "serializeImagePulls": false, "imageGCHighThresholdPercent": 100,
-		"evictionHard":    map[string]string{"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-		"podLogsDir":      filepath.Join(dir, "podlogs"),
-		"volumePluginDir": filepath.Join(dir, "volume-plugins"),
+		"evictionHard":           map[string]string{"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+		"makeIPTablesUtilChains": false, // they would stay
+		"podLogsDir":             filepath.Join(dir, "podlogs"),
+		"volumePluginDir":        filepath.Join(dir, "volume-plugins"),
+	}
+}
+
+// restoreHost remembers what a kubelet changes of a host outside of its folders, and returns what puts it back: settings of
+// the kernel, and a folder for the sockets of devices.
+func restoreHost() func() {
+	before := map[string][]byte{}
+	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
+		file := filepath.Join("/proc/sys", name)
+		if data, err := os.ReadFile(file); err == nil {
+			before[file] = data
+		}
+	}
+	const folder = "/var/lib/kubelet"
+	_, err := os.Stat(folder)
+	fresh := errors.Is(err, os.ErrNotExist)
+	return func() {
+		for file, data := range before {
+			_ = os.WriteFile(file, data, 0o644) //nolint:gosec // G306: the kernel's file has its own mode
+		}
+		if fresh {
+			// Folders that somebody else has put something into stay.
+			for _, name := range []string{"device-plugins/kubelet.sock", "device-plugins/kubelet_internal_checkpoint", "device-plugins/DEPRECATION", "device-plugins", ""} {
+				_ = os.Remove(filepath.Join(folder, name))
+			}
+		}
 	}
 }

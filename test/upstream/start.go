@@ -31,6 +31,7 @@ type System struct {
 	dir   string
 	keep  bool // the folder belongs to the caller
 	procs []*process
+	after []func() // what is to be done once the processes have ended
 }
 
 // process is one child, with its log kept in the system's folder.
@@ -405,6 +406,10 @@ func (s *System) Halt() {
 			<-p.done
 		}
 	}
+	for _, do := range s.after {
+		do()
+	}
+	s.after = nil
 }
 
 // Dead names the processes that ended on their own, with the end of their
