@@ -86,9 +86,6 @@ func Start(ctx context.Context, bin string, number byte) (_ *Ground, err error) 
 }
 
 func (g *Ground) start(ctx context.Context) (err error) {
-	if err := g.groups(); err != nil {
-		return err
-	}
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	network, err := pod.New(ctx, g.network)
 	if err != nil {
@@ -106,8 +103,10 @@ func (g *Ground) start(ctx context.Context) (err error) {
 		return err
 	}
 	g.Socket = g.runtime.Socket()
-	g.Client, err = cri.Dial(g.Socket)
-	return err
+	if g.Client, err = cri.Dial(g.Socket); err != nil {
+		return err
+	}
+	return g.groups() // they go with the runtime
 }
 
 // groups makes the group of the agent, which must be in every hierarchy before a kubelet starts.
