@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"log/slog"
 	"net"
@@ -106,7 +107,7 @@ func newStreams(t *testing.T) *httptest.Server {
 		var d net.Dialer
 		return d.DialContext(ctx, network, pods.Listener.Addr().String())
 	}}
-	ways := agents.New(agents.Config{Log: slog.New(slog.DiscardHandler), Certificate: func() (*tls.Certificate, error) { return &tls.Certificate{}, nil }})
+	ways := agents.New(agents.Config{Log: slog.New(slog.DiscardHandler), Certificate: func() (*tls.Certificate, error) { return &tls.Certificate{}, nil }, CAs: x509.NewCertPool})
 	leave, err := ways.Join("n", http.HandlerFunc(agent))
 	if err != nil {
 		t.Fatal(err)
