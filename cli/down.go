@@ -167,9 +167,9 @@ func looksOurs(c cluster) error {
 	ours := false
 	for _, e := range entries {
 		switch e.Name() {
-		case "pki", settingsFile:
+		case "pki", "node", settingsFile:
 			ours = true
-		case "etcd", "node", "server.log", "server.pid", "admin.kubeconfig":
+		case "etcd", "server.log", "server.pid", "admin.kubeconfig":
 		default:
 			return fmt.Errorf("%s holds %s, which proa did not make; move it away or remove the folder yourself", c.dir, e.Name())
 		}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -169,7 +170,9 @@ func (s *Server) passText(w *recorder, req *http.Request, r *Request, loc *url.U
 		return
 	}
 	if wsstream.IsWebSocketRequest(req) {
-		if err := wsstream.NewReader(resp.Body, true, wsstream.NewDefaultReaderProtocols()).Copy(w, req); err != nil {
+		// A body may bring its last bytes together with its end, and the library would drop them; a buffer hands them out one after
+		// the other.
+		if err := wsstream.NewReader(bufio.NewReader(resp.Body), true, wsstream.NewDefaultReaderProtocols()).Copy(w, req); err != nil {
 			s.Log.DebugContext(req.Context(), "a text over a WebSocket ended early", "path", req.URL.Path, "err", err)
 		}
 		return
