@@ -3,6 +3,8 @@
 // A script in testdata/ is a list of commands with what they must print, and the files they use (script_test.go has the
 // words). Scripts in testdata/kubectl work in a namespace of their own of one cluster that all share, once with the kubectl
 // of the API that proa serves and once with one several minors older. Scripts in testdata/cluster start and stop clusters.
+// Those in testdata/node run containers on a node of this machine, which needs root; killed_test.go and purge_test.go are about
+// what becomes of such a node when it is killed and when it is removed.
 package e2e
 
 import (

@@ -19,10 +19,11 @@ import (
 // machine is a cluster with a node on this machine, in a data folder, at a port and with networks of its own, so that it
 // can stand beside others.
 type machine struct {
-	t    *testing.T
-	bins programs
-	dir  string // has everything: the data folder, static Pods, mirrors
-	args []string
+	t       *testing.T
+	bins    programs
+	dir     string // has everything: the data folder, static Pods, mirrors
+	address string // where the cluster listens
+	args    []string
 }
 
 // needNode skips where containers cannot run.
@@ -53,10 +54,10 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 			t.Fatal(err)
 		}
 	}
-	m := &machine{t: t, bins: bins, dir: dir}
 	block, ports := rand.IntN(64), freePorts(t, 2)
+	m := &machine{t: t, bins: bins, dir: dir, address: "127.0.0.1:" + ports[0]}
 	m.args = append([]string{
-		"--data-dir", m.data(), "--listen", "127.0.0.1:" + ports[0], "--node-port", ports[1], "--name", filepath.Base(dir), "--no-merge", "--node", "a",
+		"--data-dir", m.data(), "--listen", m.address, "--node-port", ports[1], "--name", filepath.Base(dir), "--no-merge", "--node", "a",
 		"--cluster-cidr", fmt.Sprintf("10.%d.0.0/16", 128+block), "--service-cidr", fmt.Sprintf("10.%d.0.0/16", 192+block),
 		"--pod-manifest-path", filepath.Join(dir, "static"), "--registry-dir", filepath.Join(dir, "mirrors"),
 	}, args...)

@@ -46,7 +46,17 @@ func TestNodesSideBySide(t *testing.T) {
 		t.Error("the data folder is left")
 	}
 	first.answers()
-	first.kubectl("delete", "pod", "web")
+	// One that is stopped ends its containers, and runs its Pods again when it is started.
+	ip := first.webIP()
+	if out, err := first.run(t.Context(), "proa", "down", "--data-dir", first.data()); err != nil {
+		t.Fatalf("down: %v\n%s", err, out)
+	}
+	if ask(ip) {
+		t.Error("a container runs without its cluster")
+	}
+	first.up()
+	first.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=90s")
+	first.answers()
 	// It can be made again in the same place.
 	second.up()
 	second.kubectl("get", "nodes")
@@ -72,18 +82,25 @@ func (k killer) web() {
 	k.answers()
 }
 
-// answers asks the Pod named web.
+// answers waits until the Pod named web answers.
 func (k killer) answers() {
 	k.t.Helper()
-	ip := k.kubectl("get", "pod", "web", "-o", "jsonpath={.status.podIP}")
-	k.until("the Pod at "+ip+" does not answer", func() bool {
-		resp, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + net.JoinHostPort(ip, "8080") + "/ready")
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
+	k.until("the Pod does not answer", func() bool { return ask(k.webIP()) })
+}
+
+func (k killer) webIP() string {
+	k.t.Helper()
+	return k.kubectl("get", "pod", "web", "-o", "jsonpath={.status.podIP}")
+}
+
+// ask says whether the Pod at an address answers.
+func ask(ip string) bool {
+	resp, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + net.JoinHostPort(ip, "8080") + "/ready")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
 }
 
 // traces are the things on this machine that clusters make and that could be left behind.
