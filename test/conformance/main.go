@@ -278,6 +278,6 @@ func (r *record) save() error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	text := "# Tests that have passed. The gate runs those that need no containers. Only take a line out with a reason in the commit.\n" + strings.Join(names, "\n") + "\n"
+	text := "# Tests that have passed. The gate runs those that need no containers, and quick ones of those that do. Only take a line out with a reason in the commit.\n" + strings.Join(names, "\n") + "\n"
 	return os.WriteFile(filepath.Join(r.dir, "passing.txt"), []byte(text), 0o644)
 }
