@@ -65,6 +65,8 @@ func (v *Volumes) KeepLocal(ctx context.Context) error {
 			wake()
 		}
 	}()
+	retry := time.AfterFunc(localRetry, wake)
+	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -72,11 +74,12 @@ func (v *Volumes) KeepLocal(ctx context.Context) error {
 			return nil
 		case <-again:
 		}
+		retry.Stop()
 		if err := v.lookLocal(ctx, view); err != nil && ctx.Err() == nil {
 			if !apierrors.IsConflict(err) { // then an event follows
 				v.Log.WarnContext(ctx, "the folder of a volume cannot be removed yet", "err", err)
 			}
-			time.AfterFunc(localRetry, wake)
+			retry.Reset(localRetry)
 		}
 	}
 }
