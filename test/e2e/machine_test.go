@@ -60,6 +60,8 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 		"--data-dir", m.data(), "--listen", m.address, "--node-port", ports[1], "--name", filepath.Base(dir), "--no-merge", "--node", "a",
 		"--cluster-cidr", fmt.Sprintf("10.%d.0.0/16", 128+block), "--service-cidr", fmt.Sprintf("10.%d.0.0/16", 192+block),
 		"--pod-manifest-path", filepath.Join(dir, "static"), "--registry-dir", filepath.Join(dir, "mirrors"),
+		// How full the disk of this machine is says nothing about proa.
+		"--image-gc-high-threshold", "100", "--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%",
 	}, args...)
 	t.Cleanup(func() {
 		if t.Failed() && os.Getenv("PROA_E2E_KEEP") != "" {
