@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	images "proa.dev/test/images/build"
 	"proa.dev/test/registry"
@@ -71,8 +72,18 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 		if t.Failed() {
 			t.Logf("the end of the log:\n%s", m.log(40))
 		}
-		if out, err := m.run(context.Background(), "proa", "down", "--purge", "--data-dir", m.data()); err != nil {
+		// A server that was killed may need a moment to end.
+		out, err := m.run(context.Background(), "proa", "down", "--purge", "--data-dir", m.data())
+		for range 20 {
+			if err == nil {
+				break
+			}
+			time.Sleep(500 * time.Millisecond)
+			out, err = m.run(context.Background(), "proa", "down", "--purge", "--data-dir", m.data())
+		}
+		if err != nil {
 			t.Errorf("down --purge: %v\n%s", err, out)
+			return // the folder is what is needed to clean up by hand
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Errorf("something is left: %v", err)
