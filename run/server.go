@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -322,19 +323,26 @@ func apiserver() user.Info {
 // that listens only there gives the first other address of the machine.
 func (s *Server) reachable() netip.AddrPort { return facing(s.advertise(), s.Config) }
 
-// facing is where others reach what has an address on this machine.
+// facing is where others reach what has an address on this machine: at its first address that is not there for the machine
+// itself, such as those of other clusters' networks and name servers.
 func facing(a netip.AddrPort, c Config) netip.AddrPort {
-	if !a.Addr().IsLoopback() {
+	switch {
+	case !a.Addr().IsLoopback():
 		return a
-	}
-	if len(c.Node.IPs) > 0 {
+	case c.Alone:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 2}), a.Port()) // nowhere: an address for documents
+	case len(c.Node.IPs) > 0:
 		return netip.AddrPortFrom(c.Node.IPs[0], a.Port())
 	}
-	addrs, err := net.InterfaceAddrs()
-	if err == nil {
+	links, err := net.Interfaces()
+	for _, l := range links {
+		if err != nil || l.Flags&net.FlagLoopback != 0 || l.Flags&net.FlagUp == 0 || virtual(l.Name) {
+			continue
+		}
+		addrs, err := l.Addrs()
 		for _, x := range addrs {
-			p, err := netip.ParsePrefix(x.String())
-			if ip := p.Addr(); err == nil && ip.Is4() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+			p, bad := netip.ParsePrefix(x.String())
+			if ip := p.Addr(); err == nil && bad == nil && ip.Is4() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
 				return netip.AddrPortFrom(ip, a.Port())
 			}
 		}
@@ -343,6 +351,16 @@ func facing(a netip.AddrPort, c Config) netip.AddrPort {
 		return a
 	}
 	return netip.AddrPortFrom(server.FirstIP(c.ServiceCIDRs[0]), a.Port())
+}
+
+// virtual says that an interface belongs to containers, ours or those of others.
+func virtual(name string) bool {
+	for _, prefix := range []string{"proa", "pv", "veth", "docker", "cni", "flannel", "cali", "br-", "virbr"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // rotate renews certificates before they expire.
