@@ -250,6 +250,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { (&logs.Rotator{Writing: writing{a}, Log: a.Log}).Run(ctx) })
 	wg.Go(func() { a.collector.Run(ctx) })
 	wg.Go(func() { a.evictor.Run(ctx) })
+	wg.Go(func() {
+		if err := evict.WatchOOM(ctx, a.noteNode); err != nil && ctx.Err() == nil {
+			a.Log.DebugContext(ctx, "the kernel does not say when it runs out of memory", "err", err)
+		}
+	})
 	wg.Go(func() { a.keep(ctx, "certificate", a.cert.Run) })
 	wg.Go(func() {
 		a.keep(ctx, "door", func(ctx context.Context) error { return a.server.Listen(ctx, a.listener, a.cert.Serve) })

@@ -35,6 +35,9 @@ func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool,
 	}
 	if running(f) {
 		w.m.Probes.Sync(p, f)
+		if p.DeletionTimestamp == nil {
+			w.m.Probes.Terminating(p.UID)
+		}
 		w.halt(ctx, p, f, own)
 		if !gone {
 			_ = w.show(ctx, p, f, v, false)

@@ -72,7 +72,9 @@ type Probes interface {
 	Sync(p *corev1.Pod, f *fact.Pod)
 	// Of is what the probes of one run of a container say.
 	Of(uid types.UID, containerID string) Health
-	// Stop ends the probes of a Pod, but for those of its readiness while it terminates.
+	// Terminating ends the probes of a Pod but for those of its readiness, where it ends without being deleted.
+	Terminating(uid types.UID)
+	// Forget ends all probes of a Pod.
 	Forget(uid types.UID)
 }
 

@@ -96,6 +96,7 @@ func (b *bench) Ensure(ctx context.Context, _ *corev1.Pod, c *corev1.Container) 
 
 func (b *bench) Sync(*corev1.Pod, *fact.Pod) {}
 func (b *bench) Forget(types.UID)            {}
+func (b *bench) Terminating(types.UID)       {}
 func (b *bench) Of(_ types.UID, id string) pod.Health {
 	b.mu.Lock()
 	defer b.mu.Unlock()
