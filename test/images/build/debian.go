@@ -22,12 +22,42 @@ import (
 // maxPackage bounds one download.
 const maxPackage = 200 << 20
 
-// mirror is where Debian packages come from.
+// mirror is where Debian packages come from: what the environment says, or else the first archive that apt of this machine
+// takes packages from. It is empty where there is none.
 func mirror() string {
 	if m := os.Getenv("PROA_DEBIAN_MIRROR"); m != "" {
 		return strings.TrimSuffix(m, "/")
 	}
-	return "http://deb.debian.org/debian"
+	files := []string{"/etc/apt/sources.list"}
+	for _, pattern := range []string{"*.sources", "*.list"} {
+		more, err := filepath.Glob("/etc/apt/sources.list.d/" + pattern)
+		if err == nil {
+			files = append(files, more...)
+		}
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if m := archive(string(text)); err == nil && m != "" {
+			return m
+		}
+	}
+	return ""
+}
+
+// archive finds the first archive in a list of sources, old style or new, that is not one of security updates.
+func archive(sources string) string {
+	for line := range strings.Lines(sources) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "deb" && words[0] != "URIs:" {
+			continue
+		}
+		for _, w := range words[1:] {
+			if strings.HasPrefix(w, "http") && !strings.Contains(w, "security") {
+				return strings.TrimSuffix(w, "/")
+			}
+		}
+	}
+	return ""
 }
 
 // fetch makes sure that a package is in the cache folder and gives its path.
@@ -39,6 +69,9 @@ func fetch(ctx context.Context, cache string, l locked) (string, error) {
 	}
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return "", err
+	}
+	if mirror() == "" {
+		return "", fmt.Errorf("package %s %s: apt of this machine names no archive; say one with PROA_DEBIAN_MIRROR", l.name, l.version)
 	}
 	data, err := download(ctx, mirror()+"/"+l.path)
 	if err != nil {
