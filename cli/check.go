@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	host "proa.dev/node/check"
+	proa "proa.dev/run"
 )
 
 func checkCommand() Command {
@@ -25,13 +26,14 @@ could.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			which := dataDirFlag(fs)
 			bin := fs.String("bin-dir", "", "look for containerd and its companions in `DIR`; beside this program if not said")
-			output := fs.String("o", "", "`FORMAT` of the output: json, or empty for people")
+			format := outputFlag(fs)
 			return func(_ context.Context, env *Env, args []string) error {
 				if err := noArguments("check", args); err != nil {
 					return err
 				}
-				if *output != "" && *output != "json" {
-					return fmt.Errorf("-o knows json and no other format, but got %q", *output)
+				output, err := format()
+				if err != nil {
+					return err
 				}
 				c, err := which()
 				if err != nil {
@@ -41,7 +43,7 @@ could.`,
 				if err != nil {
 					return err
 				}
-				return showChecks(env.Out, host.Rows(host.Look(where)), *output)
+				return showChecks(env.Out, host.Rows(host.Look(where)), output)
 			}
 		},
 	}
@@ -50,14 +52,11 @@ could.`,
 // whereToLook says what a node in the cluster's folder will use.
 func whereToLook(c cluster, bin string) (host.Where, error) {
 	if bin == "" {
-		self, err := os.Executable()
+		own, err := proa.OwnFolder()
 		if err != nil {
-			return host.Where{}, fmt.Errorf("find this program: %w", err)
+			return host.Where{}, err
 		}
-		if self, err = filepath.EvalSymlinks(self); err != nil {
-			return host.Where{}, fmt.Errorf("find this program: %w", err)
-		}
-		bin = filepath.Dir(self)
+		bin = own
 	}
 	bin, err := filepath.Abs(bin)
 	if err != nil {

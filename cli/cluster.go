@@ -36,6 +36,17 @@ func dataDirFlag(fs *flag.FlagSet) func() (cluster, error) {
 	}
 }
 
+// outputFlag declares -o.
+func outputFlag(fs *flag.FlagSet) func() (string, error) {
+	format := fs.String("o", "", "`FORMAT` of the output: json, or empty for people")
+	return func() (string, error) {
+		if *format != "" && *format != "json" {
+			return "", fmt.Errorf("-o knows json and no other format, but got %q", *format)
+		}
+		return *format, nil
+	}
+}
+
 func (c cluster) file(name string) string { return filepath.Join(c.dir, name) }
 func (c cluster) kubeconfig() string      { return c.file("admin.kubeconfig") }
 func (c cluster) log() string             { return c.file("server.log") }

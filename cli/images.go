@@ -26,7 +26,7 @@ are kept for its next start. Pods find the images under the names they have in t
 "proa images list" shows the images that the node has.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			which := dataDirFlag(fs)
-			output := fs.String("o", "", "`FORMAT` of the list: json, or a table")
+			format := outputFlag(fs)
 			return func(ctx context.Context, env *Env, args []string) error {
 				// Flags may stand behind the first word too: "images load --data-dir DIR FILE".
 				if len(args) > 1 {
@@ -45,7 +45,11 @@ are kept for its next start. Pods find the images under the names they have in t
 				case len(args) == 1 && args[0] == "load":
 					return errors.New("images load needs the path of an archive")
 				case len(args) == 1 && args[0] == "list":
-					return listImages(ctx, env, c, *output)
+					output, err := format()
+					if err != nil {
+						return err
+					}
+					return listImages(ctx, env, c, output)
 				}
 				return errors.New("say \"proa images load FILE...\" or \"proa images list\"")
 			}
@@ -77,14 +81,10 @@ func listImages(ctx context.Context, env *Env, c cluster, output string) error {
 	if err != nil {
 		return err
 	}
-	switch output {
-	case "json":
+	if output == "json" {
 		e := json.NewEncoder(env.Out)
 		e.SetIndent("", "  ")
 		return e.Encode(images)
-	case "":
-	default:
-		return fmt.Errorf("-o %s: there are json and the table", output)
 	}
 	w := tabwriter.NewWriter(env.Out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tDIGEST")

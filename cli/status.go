@@ -25,20 +25,21 @@ Shows the process, each check of the API server, the size of the store, the numb
 to expire. The exit code is 0 when everything is well and 1 when something is not.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			which := dataDirFlag(fs)
-			output := fs.String("o", "", "`FORMAT` of the output: json, or empty for people")
+			format := outputFlag(fs)
 			return func(ctx context.Context, env *Env, args []string) error {
 				if err := noArguments("status", args); err != nil {
 					return err
 				}
-				if *output != "" && *output != "json" {
-					return fmt.Errorf("-o knows json and no other format, but got %q", *output)
+				output, err := format()
+				if err != nil {
+					return err
 				}
 				c, err := which()
 				if err != nil {
 					return err
 				}
 				s := look(ctx, c)
-				if err := s.print(env, *output); err != nil {
+				if err := s.print(env, output); err != nil {
 					return err
 				}
 				if !s.Ready {

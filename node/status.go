@@ -11,6 +11,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
+	"proa.dev/node/fact"
 )
 
 // statuses writes what becomes of Pods to the API. A static Pod is not there; its status goes to the Pod that mirrors it.
@@ -22,7 +23,7 @@ type statuses struct {
 // Write stores a status.
 func (s *statuses) Write(ctx context.Context, p *corev1.Pod, st *corev1.PodStatus) (*corev1.Pod, error) {
 	target := p
-	if isStatic(p) {
+	if fact.Static(p) {
 		m, found := s.mirror(p)
 		if !found {
 			return withStatus(p, p.ResourceVersion, st), nil // shown when its mirror is there
@@ -66,10 +67,4 @@ func (s *statuses) Delete(ctx context.Context, p *corev1.Pod) error {
 		return nil
 	}
 	return err
-}
-
-// isStatic says that a Pod comes from this node and not from the API.
-func isStatic(p *corev1.Pod) bool {
-	source, found := p.Annotations["kubernetes.io/config.source"]
-	return found && source != "api"
 }

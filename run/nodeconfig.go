@@ -292,6 +292,11 @@ func (n *NodeConfig) binDir() (string, error) {
 	if n.BinDir != "" {
 		return n.BinDir, nil
 	}
+	return OwnFolder()
+}
+
+// OwnFolder is the folder of this program, where its companions are too.
+func OwnFolder() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find this program: %w", err)

@@ -16,7 +16,7 @@ import (
 
 	"proa.dev/kinds/placement"
 	"proa.dev/node/cgroup"
-	"proa.dev/node/container"
+	"proa.dev/node/fact"
 )
 
 // Node is what Pods are admitted to.
@@ -69,7 +69,7 @@ func Admit(p *corev1.Pod, others []*corev1.Pod, n Node) (victims []*corev1.Pod, 
 
 // evicted refuses Pods that would be evicted at once. Memory alone is only short for those who asked for none.
 func evicted(p *corev1.Pod, n Node) *Rejection {
-	if len(n.Pressure) == 0 || container.Critical(p) {
+	if len(n.Pressure) == 0 || fact.Critical(p) {
 		return nil
 	}
 	if len(n.Pressure) == 1 && n.Pressure[0] == corev1.NodeMemoryPressure {
@@ -178,16 +178,10 @@ func emptyProfile(p *corev1.Pod) error {
 	return nil
 }
 
-// static says that a Pod comes from a file of this node, not from the API.
-func static(p *corev1.Pod) bool {
-	source, ok := p.Annotations["kubernetes.io/config.source"]
-	return ok && source != "api"
-}
-
 // room looks for a place for a Pod, and for Pods that must go for it.
 func room(p *corev1.Pod, others []*corev1.Pod, n Node) ([]*corev1.Pod, *Rejection) {
 	lacks, misfits := Lacks(p, others, n.Node.Status.Allocatable), misfits(p, others, n)
-	if !container.Critical(p) {
+	if !fact.Critical(p) {
 		return nil, first(lacks, misfits)
 	}
 	if len(misfits) > 0 || len(lacks) == 0 {
@@ -238,7 +232,7 @@ func misfits(p *corev1.Pod, others []*corev1.Pod, n Node) (out []Rejection) {
 	if clash(p, others) {
 		failed("NodePorts", "node(s) didn't have free ports for the requested pod ports")
 	}
-	if !static(p) && slices.ContainsFunc(n.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute && !tolerates(p, &t) }) {
+	if !fact.Static(p) && slices.ContainsFunc(n.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute && !tolerates(p, &t) }) {
 		failed("TaintToleration", "node(s) had taints that the pod didn't tolerate")
 	}
 	return out

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/node/cgroup"
-	"proa.dev/node/container"
+	"proa.dev/node/fact"
 )
 
 // need is how much of a resource must become free.
@@ -86,7 +86,7 @@ func preempt(p *corev1.Pod, others []*corev1.Pod, lacks []Lack) ([]*corev1.Pod, 
 // yields says that a Pod makes way for another: one that the system does not need for one that it does, or one of less
 // priority.
 func yields(p, to *corev1.Pod) bool {
-	if container.Critical(to) && !container.Critical(p) {
+	if fact.Critical(to) && !fact.Critical(p) {
 		return true
 	}
 	return to.Spec.Priority != nil && p.Spec.Priority != nil && *to.Spec.Priority > *p.Spec.Priority

@@ -10,6 +10,7 @@ import (
 
 	"proa.dev/node/cgroup"
 	"proa.dev/node/cri"
+	"proa.dev/node/fact"
 )
 
 // amounts are what a group gets: CPU in thousandths, memory in bytes, 0 for no limit.
@@ -134,7 +135,7 @@ func (l Limits) swap(out *cri.LinuxContainerResources, p *corev1.Pod, c *corev1.
 // amount of memory, or asks for none, gets none.
 func (l Limits) swapOf(p *corev1.Pod, c *corev1.Container) int64 {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
-	if !l.Swapping || Critical(p) || cgroup.Class(p) != corev1.PodQOSBurstable || request.Cmp(*limit) == 0 {
+	if !l.Swapping || fact.Critical(p) || cgroup.Class(p) != corev1.PodQOSBurstable || request.Cmp(*limit) == 0 {
 		return 0
 	}
 	if l.Memory <= 0 || request.Value() > l.Memory {
@@ -152,7 +153,7 @@ const (
 // oomScore says how soon the kernel kills a container when the machine has no memory left: guaranteed ones last, and of the
 // others those first that use more than they asked for.
 func oomScore(p *corev1.Pod, c *corev1.Container, memory int64) int {
-	if Critical(p) && p.Spec.PriorityClassName == "system-node-critical" {
+	if fact.Critical(p) && p.Spec.PriorityClassName == "system-node-critical" {
 		return oomLast
 	}
 	switch cgroup.Class(p) {
@@ -189,15 +190,4 @@ func shareOfPod(p *corev1.Pod) int64 {
 func sidecar(p *corev1.Pod, c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways && len(p.Spec.Containers) > 0 &&
 		slices.ContainsFunc(p.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name })
-}
-
-// Critical says that a Pod must run: static ones, and those with a priority of the system.
-func Critical(p *corev1.Pod) bool {
-	if source, ok := p.Annotations["kubernetes.io/config.source"]; ok && source != "api" {
-		return true
-	}
-	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return true
-	}
-	return p.Spec.Priority != nil && *p.Spec.Priority >= 2_000_000_000
 }

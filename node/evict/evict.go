@@ -17,6 +17,8 @@ import (
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"proa.dev/kinds/core"
+	"proa.dev/node/clock"
+	"proa.dev/node/fact"
 	"proa.dev/node/pod"
 )
 
@@ -94,7 +96,7 @@ func (m *Manager) Run(ctx context.Context) {
 			m.await(ctx, evicted)
 			continue
 		}
-		sleep(ctx, every)
+		clock.Sleep(ctx, every)
 	}
 }
 
@@ -158,7 +160,7 @@ func (m *Manager) limits(pods []*corev1.Pod, use usages) (out []*corev1.Pod) {
 
 // evict ends a Pod, unless the node or the cluster cannot do without it.
 func (m *Manager) evict(p *corev1.Pod, v *pod.Verdict) bool {
-	if Critical(p) {
+	if fact.Critical(p) {
 		m.Log.Error("a critical Pod is not evicted", "pod", p.Namespace+"/"+p.Name)
 		return false
 	}
@@ -166,17 +168,6 @@ func (m *Manager) evict(p *corev1.Pod, v *pod.Verdict) bool {
 	m.Log.Info("evict a Pod", "pod", p.Namespace+"/"+p.Name, "why", v.Message)
 	m.Evict(p.UID, v)
 	return true
-}
-
-// Critical says that a Pod is not to be evicted: one of the node's own, or one that is needed by everybody.
-func Critical(p *corev1.Pod) bool {
-	if source, found := p.Annotations["kubernetes.io/config.source"]; found && source != "api" {
-		return true
-	}
-	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return true
-	}
-	return priority(p) >= critical
 }
 
 // free removes what nobody uses, and says whether that was enough.
@@ -209,7 +200,7 @@ func (m *Manager) free(ctx context.Context, s Signal) bool {
 // await waits until Pods that were evicted are gone: only then can be seen whether that was enough.
 func (m *Manager) await(ctx context.Context, pods []*corev1.Pod) {
 	for end := time.Now().Add(cleanup); time.Now().Before(end); {
-		if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return !m.Gone(p.UID) }) || !sleep(ctx, time.Second) {
+		if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return !m.Gone(p.UID) }) || !clock.Sleep(ctx, time.Second) {
 			return
 		}
 	}
@@ -236,7 +227,7 @@ func (m *Manager) Pressed(c corev1.NodeConditionType) bool {
 func (m *Manager) Admit(p *corev1.Pod) *pod.Verdict {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.conditions) == 0 || Critical(p) {
+	if len(m.conditions) == 0 || fact.Critical(p) {
 		return nil
 	}
 	// Without memory there is still some for Pods that have asked for it.
@@ -255,15 +246,4 @@ func tolerates(p *corev1.Pod, taint string) bool {
 		}
 		return t.Operator == corev1.TolerationOpExists || t.Key != "" && t.Value == ""
 	})
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

@@ -25,7 +25,7 @@ func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool,
 	}
 	if gone && p.DeletionTimestamp == nil && v == nil && !terminal(p.Status.Phase) {
 		own = new(int64(0)) // nobody is left who could wait for it
-		if static(p) {
+		if fact.Static(p) {
 			own = nil
 		}
 	}

@@ -147,7 +147,7 @@ func (m *Manager) Update(p *corev1.Pod, v *Verdict) {
 // follows says whether a static Pod has to wait: one of that name, which is in no source any more, is still here. It is the
 // same file, and so the same ports and folders.
 func (m *Manager) follows(w *worker, p *corev1.Pod) bool {
-	if !static(p) {
+	if !fact.Static(p) {
 		return false
 	}
 	m.mu.Lock()

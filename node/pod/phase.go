@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/node/fact"
 )
 
 // cutID parts the ID of a container, such as containerd://abc.
@@ -92,7 +94,7 @@ func phase(p *corev1.Pod, st *corev1.PodStatus, ended, begun bool) corev1.PodPha
 		return corev1.PodRunning
 	case t.running == 0 && t.stopped > 0 && t.unknown == 0:
 		switch {
-		case t.stopped != t.final && (!ended || static(p)):
+		case t.stopped != t.final && (!ended || fact.Static(p)):
 			return corev1.PodRunning // on the way to the next run
 		case t.stopped == t.succeeded:
 			return corev1.PodSucceeded

@@ -103,7 +103,7 @@ func (w *worker) allot(p *corev1.Pod, f *fact.Pod) *corev1.Pod {
 		}
 	}
 	w.pending = nil
-	if !w.allotted.asks(p) || static(p) {
+	if !w.allotted.asks(p) || fact.Static(p) {
 		return p
 	}
 	if len(f.Containers) > 0 && w.m.Fits != nil {

@@ -58,12 +58,6 @@ func begun(p *corev1.Pod, f *fact.Pod) bool {
 	return false
 }
 
-// static says that a Pod comes from a file or a URL of this node, not from the API.
-func static(p *corev1.Pod) bool {
-	source, found := p.Annotations["kubernetes.io/config.source"]
-	return found && source != "api"
-}
-
 func terminal(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }

@@ -94,7 +94,7 @@ func settle(p *corev1.Pod, s Seen, st *corev1.PodStatus) {
 		st.Phase, st.Reason, st.Message = corev1.PodFailed, s.Verdict.Reason, s.Verdict.Message
 		return
 	}
-	if s.Ended && !terminal(st.Phase) && !static(p) {
+	if s.Ended && !terminal(st.Phase) && !fact.Static(p) {
 		st.Phase = corev1.PodFailed
 	}
 	if terminal(old.Phase) {

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/node/clock"
 	"proa.dev/node/pod"
 )
 
@@ -54,7 +55,7 @@ func (w *worker) loop(ctx context.Context) {
 		}
 	}
 	delay := time.Until(w.run.began.Add(time.Duration(w.spec.InitialDelaySeconds) * time.Second))
-	if !sleep(ctx, max(delay, w.jitter)) {
+	if !clock.Sleep(ctx, max(delay, w.jitter)) {
 		return
 	}
 	tick := time.NewTicker(w.period())
@@ -71,20 +72,6 @@ func (w *worker) loop(ctx context.Context) {
 		case <-again:
 			tick.Reset(w.period())
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 

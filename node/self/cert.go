@@ -19,6 +19,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"proa.dev/node/clock"
 )
 
 // Issuer makes a certificate of a request; both are PEM. For an agent inside the server it is the authority itself, for others
@@ -107,7 +109,7 @@ func (c *Certificate) Run(ctx context.Context) error {
 		}
 		if err := c.Renew(ctx); err != nil && ctx.Err() == nil {
 			c.Log.Error("the certificate cannot be renewed", "file", c.File, "err", err)
-			if !sleep(ctx, again+time.Duration(mathrand.Int64N(int64(again/10)))) { //nolint:gosec // it spreads work and hides nothing
+			if !clock.Sleep(ctx, again+time.Duration(mathrand.Int64N(int64(again/10)))) { //nolint:gosec // it spreads work and hides nothing
 				return nil
 			}
 			again = min(2*again, time.Minute)

@@ -12,6 +12,7 @@ import (
 
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/node/clock"
 )
 
 // A Lease says that its node is alive. It counts for leaseSeconds and is renewed four times in that time.
@@ -37,7 +38,7 @@ func (n *Node) heartbeat(ctx context.Context) {
 			}
 			wait, again = again, min(2*again, 7*time.Second)
 		}
-		if !sleep(ctx, wait) {
+		if !clock.Sleep(ctx, wait) {
 			return
 		}
 	}

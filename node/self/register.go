@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/kinds/gr"
+	"proa.dev/node/clock"
 )
 
 // attachAnnotation says that the control plane attaches the volumes of the node.
@@ -30,7 +31,7 @@ func (n *Node) register(ctx context.Context) error {
 			return ctx.Err()
 		}
 		n.log.Error("the node cannot be registered yet", "node", n.Name, "err", err)
-		if !sleep(ctx, wait) {
+		if !clock.Sleep(ctx, wait) {
 			return ctx.Err()
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/node/clock"
 )
 
 // The rhythm of a node.
@@ -205,7 +206,7 @@ func (n *Node) open(ctx context.Context) (client.View, error) {
 			return view, nil
 		}
 		n.log.Error("the Node cannot be watched", "node", n.Name, "err", err)
-		if !sleep(ctx, wait) {
+		if !clock.Sleep(ctx, wait) {
 			return nil, ctx.Err()
 		}
 	}
@@ -320,16 +321,5 @@ func (n *Node) tell(kind, reason, text string) {
 		if o := n.Current(); o != nil {
 			n.Told.Event(o, kind, reason, "%s", text)
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }

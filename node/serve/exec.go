@@ -14,6 +14,7 @@ import (
 
 	"proa.dev/kinds/stream"
 	"proa.dev/node/cri"
+	"proa.dev/node/pod"
 )
 
 // Runner runs a command and waits for it.
@@ -23,16 +24,23 @@ type Runner interface {
 
 var errNoStream = errors.New("you must specify at least 1 of stdin, stdout, stderr")
 
-// exec runs a command in a container, with streams.
-func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
-	o := stream.OfNode(r.URL.Query())
+// asked is what a client wants of the streams of a Pod, and that Pod. Without either the client has been told so.
+func (s *Server) asked(w http.ResponseWriter, r *http.Request) (o stream.Command, l pod.Local, ok bool) {
+	o = stream.OfNode(r.URL.Query())
 	if !o.Stdin && !o.Stdout && !o.Stderr {
 		refuse(w, errNoStream.Error(), http.StatusBadRequest)
-		return
+		return o, l, false
 	}
-	l, found := s.find(r)
-	if !found {
+	if l, ok = s.find(r); !ok {
 		refuse(w, "pod does not exist", http.StatusNotFound)
+	}
+	return o, l, ok
+}
+
+// exec runs a command in a container, with streams.
+func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
+	o, l, ok := s.asked(w, r)
+	if !ok {
 		return
 	}
 	c, found := runningIn(l, r.PathValue("container"))
@@ -46,14 +54,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 
 // attach connects to the process of a container. Whether it has a terminal was decided when it began.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
-	o := stream.OfNode(r.URL.Query())
-	if !o.Stdin && !o.Stdout && !o.Stderr {
-		refuse(w, errNoStream.Error(), http.StatusBadRequest)
-		return
-	}
-	l, found := s.find(r)
-	if !found {
-		refuse(w, "pod does not exist", http.StatusNotFound)
+	o, l, ok := s.asked(w, r)
+	if !ok {
 		return
 	}
 	name := r.PathValue("container")

@@ -8,6 +8,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
+	"proa.dev/node/clock"
 )
 
 // watch follows the Pods that the API binds to the node.
@@ -21,7 +22,7 @@ func (s *Source) watch(ctx context.Context) {
 			if ctx.Err() == nil {
 				s.Log.Error("the Pods of the node cannot be watched", "node", s.Node, "err", err)
 			}
-			if !sleep(ctx, wait) {
+			if !clock.Sleep(ctx, wait) {
 				return
 			}
 			continue
@@ -42,7 +43,7 @@ func (s *Source) watch(ctx context.Context) {
 				s.tell(ctx, batch{source: FromAPI, all: []*corev1.Pod{p}, gone: e.Deleted})
 			}
 		}
-		if !sleep(ctx, wait) {
+		if !clock.Sleep(ctx, wait) {
 			return
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/node/clock"
 )
 
 // settle is how long a folder must be quiet before it is read: an editor writes a file in several steps.
@@ -37,7 +39,7 @@ func (s *Source) follow(ctx context.Context) {
 		case <-ctx.Done():
 		case <-t.C:
 		case <-changes:
-			sleep(ctx, settle)
+			clock.Sleep(ctx, settle)
 		}
 		t.Stop()
 	}

@@ -225,14 +225,3 @@ func (s *Source) statics() (out []*corev1.Pod) {
 	slices.SortFunc(out, byName)
 	return out
 }
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}

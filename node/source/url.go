@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"proa.dev/node/clock"
 )
 
 // poll asks a URL for manifests, again and again.
@@ -34,7 +36,7 @@ func (s *Source) poll(ctx context.Context) {
 		} else if failures++; failures <= 3 && ctx.Err() == nil {
 			s.Log.Error("static Pods cannot be read from their URL; those that run stay", "url", s.URL, "err", err)
 		}
-		sleep(ctx, s.URLEvery)
+		clock.Sleep(ctx, s.URLEvery)
 	}
 }
 

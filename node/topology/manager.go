@@ -2,12 +2,8 @@ package topology
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -15,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/node/checkpoint"
 	"proa.dev/node/pod"
 )
 
@@ -75,32 +72,10 @@ func New(c Config) (*Manager, error) {
 
 func (m *Manager) file(name string) string { return filepath.Join(m.Dir, name) }
 
-// stored is a state with a sum that tells whether it is whole.
-type stored struct {
-	Data     json.RawMessage `json:"data"`
-	Checksum uint64          `json:"checksum"`
-}
-
-func sum(b []byte) uint64 {
-	h := fnv.New64a()
-	h.Write(b)
-	return h.Sum64()
-}
-
 func load(file string, into any, use func() error) error {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	found, err := checkpoint.Read(file, into)
+	if !found {
 		return nil
-	}
-	var s stored
-	if err == nil {
-		err = json.Unmarshal(text, &s)
-	}
-	if err == nil && sum(s.Data) != s.Checksum {
-		err = errors.New("checkpoint is corrupted")
-	}
-	if err == nil {
-		err = json.Unmarshal(s.Data, into)
 	}
 	if err == nil {
 		err = use()
@@ -111,32 +86,11 @@ func load(file string, into any, use func() error) error {
 	return nil
 }
 
-func save(file string, state any) error {
-	data, err := json.Marshal(state)
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(stored{data, sum(data)})
-	if err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".state-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(text)
-	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
-}
-
 // keep stores what has changed, and tells of it. The caller holds the lock.
 func (m *Manager) keep() error {
 	var errs []error
 	if m.CPUs != nil {
-		errs = append(errs, save(m.file("cpu_manager_state"), m.CPUs.State()))
+		errs = append(errs, checkpoint.Write(m.file("cpu_manager_state"), m.CPUs.State()))
 		if now := m.CPUs.State().Shared; now != m.shared {
 			m.shared = now
 			if m.Changed != nil {
@@ -145,7 +99,7 @@ func (m *Manager) keep() error {
 		}
 	}
 	if m.Memory != nil {
-		errs = append(errs, save(m.file("memory_manager_state"), m.Memory.State()))
+		errs = append(errs, checkpoint.Write(m.file("memory_manager_state"), m.Memory.State()))
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,64 @@
+// Package checkpoint keeps small states of a node in files that are whole or not there: they are written beside and renamed,
+// and a sum tells when somebody else has changed one.
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+type stored struct {
+	Data     json.RawMessage `json:"data"`
+	Checksum uint64          `json:"checksum"`
+}
+
+func sum(b []byte) uint64 {
+	h := fnv.New64a()
+	h.Write(b)
+	return h.Sum64()
+}
+
+// Read reads a state. That there is none yet is no error.
+func Read(file string, into any) (found bool, err error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	var s stored
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err == nil && sum(s.Data) != s.Checksum {
+		err = errors.New("checkpoint is corrupted")
+	}
+	if err == nil {
+		err = json.Unmarshal(s.Data, into)
+	}
+	return true, err
+}
+
+// Write stores a state; it is on disk when Write returns.
+func Write(file string, state any) error {
+	data, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(stored{data, sum(data)})
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".state-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(text)
+	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), file)
+}
