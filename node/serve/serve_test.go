@@ -380,10 +380,13 @@ func shouter(t *testing.T) (port string) {
 
 func TestForward(t *testing.T) {
 	port := shouter(t)
+	requests := 0
 	talk := func(t *testing.T, conn httpstream.Connection, port string) (answer, failure string) {
 		t.Helper()
+		requests++
+		id := strconv.Itoa(requests) // a client never uses one twice: the server may still hold the pair of the last
 		head := func(kind string) http.Header {
-			return http.Header{"Streamtype": {kind}, "Port": {port}, "Requestid": {"1"}}
+			return http.Header{"Streamtype": {kind}, "Port": {port}, "Requestid": {id}}
 		}
 		bad, err := conn.CreateStream(head("error"))
 		if err != nil {
