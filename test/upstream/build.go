@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"proa.dev/parts"
@@ -20,30 +22,43 @@ import (
 const OldKubectl = "v0.33.13"
 
 // pins is the folder, seen from the repository root, of the module that pins
-// the upstream programs.
+// the upstream programs. Those that are no part of Kubernetes are pinned in
+// folders below it, so that their versions never meet.
 const pins = "test/upstream/pins"
 
 // program says how one upstream program is built from the pinned module.
 type program struct {
 	module string // whose version names the output folder
 	pkg    string
-	test   bool // a test binary: go test -c
+	pins   string // the folder below pins of a module of its own
+	test   bool   // a test binary: go test -c
+	// version is the variable that holds the program's version.
+	version string
 }
 
 // programs are all that Build knows, by the name of the output.
 func programs() map[string]program {
-	const kubernetes = "k8s.io/kubernetes"
+	const (
+		kubernetes = "k8s.io/kubernetes"
+		coredns    = "github.com/coredns/coredns"
+		helm       = "helm.sh/helm/v4"
+		helm3      = "helm.sh/helm/v3"
+	)
 	return map[string]program{
 		"kube-apiserver":          {module: kubernetes, pkg: kubernetes + "/cmd/kube-apiserver"},
 		"kube-controller-manager": {module: kubernetes, pkg: kubernetes + "/cmd/kube-controller-manager"},
 		"kube-scheduler":          {module: kubernetes, pkg: kubernetes + "/cmd/kube-scheduler"},
 		"kubelet":                 {module: kubernetes, pkg: kubernetes + "/cmd/kubelet"},
+		"kube-proxy":              {module: kubernetes, pkg: kubernetes + "/cmd/kube-proxy"},
 		"kubectl":                 {module: kubernetes, pkg: kubernetes + "/cmd/kubectl"},
 		"e2e.test":                {module: kubernetes, pkg: kubernetes + "/test/e2e", test: true},
 		"etcd":                    {module: "go.etcd.io/etcd/server/v3", pkg: "go.etcd.io/etcd/server/v3"},
 		"agnhost":                 {module: kubernetes, pkg: kubernetes + "/test/images/agnhost"},
 		"nonewprivs":              {module: kubernetes, pkg: kubernetes + "/test/images/nonewprivs"},
 		"sample-apiserver":        {module: "k8s.io/sample-apiserver", pkg: "k8s.io/sample-apiserver"},
+		"coredns":                 {module: coredns, pkg: ".", pins: "coredns"},
+		"helm":                    {module: helm, pkg: helm + "/cmd/helm", pins: "helm", version: helm + "/internal/version.version"},
+		"helm3":                   {module: helm3, pkg: helm3 + "/cmd/helm", pins: "helm3", version: helm3 + "/internal/version.version"},
 	}
 }
 
@@ -86,11 +101,12 @@ func buildPinned(ctx context.Context, module, cache, name string) (string, error
 	if !ok {
 		return "", errors.New("unknown program")
 	}
+	module = filepath.Join(module, p.pins)
 	version, err := parts.Version(filepath.Join(module, "go.mod"), p.module)
 	if err != nil {
 		return "", err
 	}
-	out := filepath.Join(cache, "bin", filepath.Base(strings.TrimSuffix(strings.TrimSuffix(p.module, "/v3"), "/server"))+"-"+version, name)
+	out := filepath.Join(cache, "bin", p.family()+"-"+version, name)
 	if parts.Built(out) {
 		return out, nil
 	}
@@ -102,8 +118,16 @@ func buildPinned(ctx context.Context, module, cache, name string) (string, error
 	if p.module == "k8s.io/kubernetes" {
 		flags += versionFlags(version)
 	}
+	if p.version != "" {
+		flags += " -X " + p.version + "=" + version
+	}
 	args = append(args, "-trimpath", "-ldflags", flags)
 	return out, compile(ctx, module, out, args, p.pkg)
+}
+
+// family is the name of a module without its major version.
+func (p program) family() string {
+	return path.Base(strings.TrimSuffix(regexp.MustCompile(`/v[0-9]+$`).ReplaceAllString(p.module, ""), "/server"))
 }
 
 // versionFlags are the linker flags that give an upstream program the version

@@ -16,6 +16,8 @@
 //	tool log -lines 10 -every 1s    write numbered lines
 //	tool fork -count 10             start processes
 //	tool get URL                    print the status and the body of an answer
+//	tool load -rate 100 URL...      send requests, and count what fails
+//	tool store -dir /data           keep values in files, by PUT and GET
 //	tool send tcp ADDRESS TEXT      send a text and print what comes back
 //	tool cat FILE...                print files
 //	tool sleep                      wait for the end
@@ -59,6 +61,8 @@ func commands() map[string]command {
 		"log":     logLines,
 		"fork":    fork,
 		"get":     get,
+		"load":    load,
+		"store":   store,
 		"send":    send,
 		"cat":     cat,
 		"sleep":   sleep,
@@ -83,7 +87,7 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, args []string) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: serve, echo, exit, alloc, spin, message, show, signals, flaky, health, fill, log, fork, get, send, cat or sleep")
+		return errors.New("say what to do: serve, echo, exit, alloc, spin, message, show, signals, flaky, health, fill, log, fork, get, load, store, send, cat or sleep")
 	}
 	do, ok := commands()[args[0]]
 	if !ok {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +21,8 @@ import (
 type site struct {
 	ready, live atomic.Bool
 	out         io.Writer
+	quiet       bool
+	page        string
 	exit        func(code int)
 }
 
@@ -30,6 +34,9 @@ func serve(ctx context.Context, out io.Writer, args []string) error {
 	readyAfter := f.Duration("ready-after", 0, "begin not ready, and get ready after this while")
 	dieAfter := f.Duration("die-after", 0, "stop to be live after this while")
 	linger := f.Duration("linger", 0, "how long to go on serving after SIGTERM")
+	drain := f.Duration("drain", 0, "how long to let requests end after that, while no new ones are taken")
+	quiet := f.Bool("quiet", false, "do not print requests")
+	page := f.String("page", "", "a file to serve at /page")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -37,7 +44,7 @@ func serve(ctx context.Context, out io.Writer, args []string) error {
 		return nil
 	}
 	ended := make(chan int, 1)
-	s := &site{out: out, exit: func(code int) {
+	s := &site{out: out, quiet: *quiet, page: *page, exit: func(code int) {
 		select {
 		case ended <- code:
 		default:
@@ -67,7 +74,12 @@ func serve(ctx context.Context, out io.Writer, args []string) error {
 		return exitCode(code)
 	case <-ctx.Done():
 		time.Sleep(*linger)
-		return nil
+		if *drain == 0 {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), *drain)
+		defer cancel()
+		return server.Shutdown(ctx)
 	}
 }
 
@@ -110,9 +122,18 @@ func (s *site) handler() http.Handler {
 		fmt.Fprintln(w, "bye")
 		s.exit(number(r, "code", 0))
 	})
+	mux.HandleFunc("/page", func(w http.ResponseWriter, r *http.Request) {
+		if s.page == "" {
+			http.NotFound(w, r)
+			return
+		}
+		http.ServeFile(w, r, s.page)
+	})
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(s.out, "%s %s from %s, %s\n", r.Method, r.URL, r.RemoteAddr, r.UserAgent())
+		if !s.quiet {
+			fmt.Fprintf(s.out, "%s %s from %s, %s\n", r.Method, r.URL, r.RemoteAddr, r.UserAgent())
+		}
 		mux.ServeHTTP(w, r)
 	})
 }
@@ -158,6 +179,9 @@ func get(ctx context.Context, out io.Writer, args []string) error {
 	f := flags("get")
 	timeout := f.Duration("timeout", 10*time.Second, "how long to wait")
 	body := f.Bool("body", false, "print the body alone")
+	put := f.String("put", "", "put this text instead")
+	host := f.String("host", "", "the host to ask for, if it is not that of the URL")
+	asPod := f.Bool("as-pod", false, "with the token of the Pod, trusting the cluster's authority")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -166,11 +190,22 @@ func get(ctx context.Context, out io.Writer, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, *timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.Arg(0), nil)
+	method, text := http.MethodGet, io.Reader(nil)
+	if *put != "" {
+		method, text = http.MethodPut, strings.NewReader(*put)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, f.Arg(0), text)
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	req.Host = *host
+	client := http.DefaultClient
+	if *asPod {
+		if client, err = podClient(req); err != nil {
+			return err
+		}
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
@@ -185,4 +220,23 @@ func get(ctx context.Context, out io.Writer, args []string) error {
 		return exitCode(1)
 	}
 	return nil
+}
+
+// podClient is a client that trusts the authority that Pods are given; the request gets the Pod's token.
+func podClient(req *http.Request) (*http.Client, error) {
+	const dir = "/var/run/secrets/kubernetes.io/serviceaccount/"
+	token, err := os.ReadFile(dir + "token")
+	if err != nil {
+		return nil, err
+	}
+	ca, err := os.ReadFile(dir + "ca.crt")
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		return nil, errors.New(dir + "ca.crt holds no certificates")
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}, nil
 }

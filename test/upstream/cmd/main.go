@@ -4,7 +4,8 @@
 //	KUBECTL=$(go run ./test/upstream/cmd kubectl)
 //
 // The names are etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
-// kubelet, kubectl, kubectl-old, e2e.test, agnhost, nonewprivs and sample-apiserver.
+// kubelet, kube-proxy, kubectl, kubectl-old, e2e.test, agnhost, nonewprivs, sample-apiserver,
+// coredns, helm and helm3.
 //
 // With the word run it instead starts a whole upstream control plane, prints
 // the path of its admin kubeconfig once the default ServiceAccount is there,
