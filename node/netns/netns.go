@@ -1,4 +1,5 @@
-// Package netns does things in the network of a Pod. A network belongs to a thread, so what is done there has one for itself.
+// Package netns does things in the network of a Pod, or of a node that has one for itself. A network belongs to a thread, so
+// what is done there has one for itself.
 package netns
 
 import (
@@ -10,7 +11,7 @@ import (
 )
 
 // Do calls a function with its thread in the network namespace of a file. The function must not start goroutines that use the
-// network: they would run on other threads.
+// network: they would run on other threads. A process that it starts is in the namespace, too.
 func Do(path string, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- enter(path, do) }()

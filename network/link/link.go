@@ -1,0 +1,307 @@
+// Package link connects several nodes of one machine with each other: a bridge that all of them are plugged into, each with the
+// network namespace that it lives in. The machine itself has the first address of the link's networks; it is the way out for
+// the others, who leave it with the machine's own address.
+//
+// Everything can be asked for again at any time: what is there stays, what is missing is made.
+package link
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"proa.dev/network/nft"
+)
+
+// Config says what the link is like.
+type Config struct {
+	// Bridge is its name, and Table that of its rules.
+	Bridge, Table string
+	// Networks are those of the link, at most one of each family.
+	Networks []netip.Prefix
+	// Pods are the networks of all Pods: who sends there keeps his address.
+	Pods []netip.Prefix
+}
+
+// Address is that of the n-th node in a network; the machine itself is the first.
+func Address(network netip.Prefix, n int) netip.Addr {
+	a := network.Masked().Addr()
+	for range n {
+		a = a.Next()
+	}
+	return a
+}
+
+// Addresses are those of the n-th node.
+func (c Config) Addresses(n int) (out []netip.Addr) {
+	for _, p := range c.Networks {
+		out = append(out, Address(p, n))
+	}
+	return out
+}
+
+// port names the machine's end of the cable to the n-th node.
+func (c Config) port(n int) string { return fmt.Sprintf("%s-%d", c.Bridge, n) }
+
+// inside is the name of a node's own end.
+const inside = "eth0"
+
+// Ensure makes the bridge, with the machine's addresses, and the rules.
+func Ensure(c Config) error {
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer host.Close()
+	bridge, err := ensureBridge(host, c)
+	if err != nil {
+		return fmt.Errorf("make the link of the nodes, %s: %w", c.Bridge, err)
+	}
+	if err := furnish(host, bridge, c, 1); err != nil {
+		return fmt.Errorf("make the link of the nodes, %s: %w", c.Bridge, err)
+	}
+	kernel, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = kernel.Close() }()
+	if err := kernel.Do(func(conn *nftables.Conn) error { c.rules(conn); return nil }); err != nil {
+		return fmt.Errorf("write the rules of the link of the nodes: %w", err)
+	}
+	return nil
+}
+
+func ensureBridge(host *netlink.Handle, c Config) (netlink.Link, error) {
+	link, err := host.LinkByName(c.Bridge)
+	if err == nil {
+		if link.Type() != "bridge" {
+			return nil, fmt.Errorf("there is an interface of this name, and it is a %s", link.Type())
+		}
+		return link, nil
+	}
+	if !missing(err) {
+		return nil, err
+	}
+	attrs := netlink.NewLinkAttrs()
+	// With a hardware address of its own the bridge does not take that of a node, which may go.
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = c.Bridge, packet(host), hardware(c.Addresses(1)[0])
+	if err := host.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return nil, err
+	}
+	return host.LinkByName(c.Bridge)
+}
+
+// furnish gives an interface the addresses of the n-th node, and no others, and brings it up.
+func furnish(h *netlink.Handle, link netlink.Link, c Config, n int) error {
+	want := map[netip.Addr]bool{}
+	for _, p := range c.Networks {
+		a := Address(p, n)
+		want[a] = true
+		addr := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(p.Bits(), a.BitLen())}}
+		if a.Is6() {
+			addr.Flags = unix.IFA_F_NODAD
+		}
+		if err := h.AddrReplace(link, addr); err != nil {
+			return fmt.Errorf("give %s the address %s: %w", link.Attrs().Name, a, err)
+		}
+	}
+	have, err := h.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return err
+	}
+	for _, x := range have {
+		if a, ok := netip.AddrFromSlice(x.IP); ok && !want[a.Unmap()] && !a.IsLinkLocalUnicast() {
+			if err := h.AddrDel(link, &x); err != nil {
+				return fmt.Errorf("take the address %s off %s: %w", a, link.Attrs().Name, err)
+			}
+		}
+	}
+	return h.LinkSetUp(link)
+}
+
+// rules let nodes out with the machine's address. Among each other, and to Pods, they show their own.
+func (c Config) rules(conn *nftables.Conn) {
+	t := nft.Renew(conn, c.Table)
+	post := conn.AddChain(&nftables.Chain{
+		Name: "postrouting", Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
+	})
+	leaving := conn.AddChain(&nftables.Chain{Name: "leaving", Table: t})
+	rule := func(chain *nftables.Chain, words ...[]expr.Any) {
+		conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: nft.Rule(words...)})
+	}
+	for _, p := range c.Networks {
+		rule(post, nft.NotOut(c.Bridge), nft.From(p), nft.Goto(leaving.Name))
+	}
+	for _, p := range c.Pods {
+		rule(leaving, nft.To(p), nft.Return())
+	}
+	rule(leaving, nft.Masquerade())
+}
+
+// Plug connects the n-th node, which lives in the network namespace of a file, with the link.
+func Plug(c Config, n int, namespace string) error {
+	ns, err := os.Open(namespace)
+	if err != nil {
+		return fmt.Errorf("open the network namespace of a node: %w", err)
+	}
+	defer ns.Close()
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer host.Close()
+	there, err := handleIn(ns)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	end, err := cable(host, there, c, n, ns)
+	if err != nil {
+		return fmt.Errorf("make the cable %s: %w", c.port(n), err)
+	}
+	lo, err := there.LinkByName("lo")
+	if err == nil {
+		err = there.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("bring up the loopback interface of a node: %w", err)
+	}
+	if err := furnish(there, end, c, n); err != nil {
+		return err
+	}
+	for _, gateway := range c.Addresses(1) {
+		if err := there.RouteReplace(&netlink.Route{LinkIndex: end.Attrs().Index, Gw: gateway.AsSlice()}); err != nil {
+			return fmt.Errorf("lead a node out through %s: %w", gateway, err)
+		}
+	}
+	return nil
+}
+
+// cable finds or makes the pair of interfaces between the bridge and a node, and returns the node's end.
+func cable(host, there *netlink.Handle, c Config, n int, ns *os.File) (netlink.Link, error) {
+	bridge, err := host.LinkByName(c.Bridge)
+	if err != nil {
+		return nil, err
+	}
+	mac := hardware(c.Addresses(n)[0])
+	end, err := there.LinkByName(inside)
+	if err != nil && !missing(err) {
+		return nil, err
+	}
+	port, lost := host.LinkByName(c.port(n))
+	switch {
+	case lost == nil && end != nil && bytes.Equal(end.Attrs().HardwareAddr, mac) && port.Attrs().MasterIndex == bridge.Attrs().Index:
+		return end, host.LinkSetUp(port)
+	case lost == nil:
+		// Its other end is in a namespace that is gone, or it is on another bridge.
+		if err := host.LinkDel(port); err != nil {
+			return nil, err
+		}
+	case !missing(lost):
+		return nil, lost
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags = c.port(n), bridge.Attrs().MTU, bridge.Attrs().Index, net.FlagUp
+	// Who comes back at an address has its former hardware address, so that nobody's memory of it is wrong.
+	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: inside, PeerMTU: uint32(bridge.Attrs().MTU), PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(int(ns.Fd()))}
+	if err := host.LinkAdd(pair); err != nil {
+		return nil, err
+	}
+	return there.LinkByName(inside)
+}
+
+// Unplug takes the cable of the n-th node away.
+func Unplug(c Config, n int) error { return remove(c.port(n)) }
+
+// Purge removes the link, with every cable that is plugged in, and its rules.
+func Purge(c Config) error {
+	kernel, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	errs := []error{kernel.Remove(c.Table), kernel.Close()}
+	links, err := net.Interfaces()
+	errs = append(errs, err)
+	for _, l := range links {
+		if strings.HasPrefix(l.Name, c.Bridge+"-") {
+			errs = append(errs, remove(l.Name))
+		}
+	}
+	return errors.Join(append(errs, remove(c.Bridge))...)
+}
+
+func remove(name string) error {
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer host.Close()
+	link, err := host.LinkByName(name)
+	if err == nil {
+		err = host.LinkDel(link)
+	}
+	if err != nil && !missing(err) && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove the interface %s: %w", name, err)
+	}
+	return nil
+}
+
+// handleIn opens netlink in a network namespace. A socket stays in the namespace in which it was made.
+func handleIn(ns *os.File) (*netlink.Handle, error) {
+	runtime.LockOSThread() // for good if the way back fails, so that nothing else runs on this thread
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("open the machine's network namespace: %w", err)
+	}
+	defer home.Close()
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("enter the network namespace of a node: %w", err)
+	}
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+		return nil, errors.Join(err, fmt.Errorf("leave the network namespace of a node: %w", back))
+	}
+	runtime.UnlockOSThread()
+	if err != nil {
+		return nil, fmt.Errorf("open netlink in the network namespace of a node: %w", err)
+	}
+	return h, nil
+}
+
+// packet is the largest that the machine's way out takes.
+func packet(host *netlink.Handle) int {
+	const usual = 1500
+	routes, err := host.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
+	if err != nil {
+		return usual
+	}
+	for _, r := range routes {
+		if link, err := host.LinkByIndex(r.LinkIndex); err == nil && link.Attrs().Flags&net.FlagLoopback == 0 {
+			return link.Attrs().MTU
+		}
+	}
+	return usual
+}
+
+// hardware makes a hardware address from an IP address.
+func hardware(a netip.Addr) net.HardwareAddr {
+	b := a.AsSlice()
+	return append(net.HardwareAddr{0x0a, 0x5a}, b[len(b)-4:]...)
+}
+
+func missing(err error) bool {
+	_, ok := errors.AsType[netlink.LinkNotFoundError](err)
+	return ok
+}
