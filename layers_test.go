@@ -145,6 +145,7 @@ var walls = []wall{
 	{"github.com/google/cel-go", "server", "expressions are evaluated in the pipeline, nowhere else"},
 	{"k8s.io/apiserver/pkg/cel", "server", "expressions are evaluated in the pipeline, nowhere else"},
 	{"k8s.io/apiserver/pkg/admission/plugin/cel", "server", "expressions are evaluated in the pipeline, nowhere else"},
+	{"k8s.io/dynamic-resource-allocation/cel", "server", "expressions are evaluated in the pipeline, nowhere else"},
 	{"github.com/go-jose/go-jose", "server/authn", "tokens are made and read in one place"},
 	{"golang.org/x/net/websocket", "server node", "sockets end where HTTP ends"},
 	{"go.yaml.in/yaml/v3", "run cli", "only files that people write need lines and comments; sigs.k8s.io/yaml is for objects"},

@@ -19,6 +19,7 @@ import (
 	"proa.dev/kinds"
 	"proa.dev/kinds/kind"
 	"proa.dev/schedule"
+	"proa.dev/server/devices"
 )
 
 const schedulerName = "kube-scheduler"
@@ -71,7 +72,9 @@ func persist(ctx context.Context, log *slog.Logger, name string, loop func() err
 // scheduler places Pods on nodes.
 func (s *Server) scheduler(ctx context.Context) error {
 	who := &user.DefaultInfo{Name: user.KubeScheduler, Groups: []string{user.AllAuthenticated}}
-	return schedule.Run(ctx, s.log, s.front.Client(who), s.placing)
+	config := s.placing
+	config.Select = devices.Selector(ctx)
+	return schedule.Run(ctx, s.log, s.front.Client(who), config)
 }
 
 // openScheduler reads how Pods are to be placed.

@@ -154,7 +154,7 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.agents = s.openAgents()
-	s.defs = append(kinds.All(), metrics.All(usage.New(s.agents, s.log))...)
+	s.defs = append(kinds.AllWith(hooks()), metrics.All(usage.New(s.agents, s.log))...)
 	data, err := s.sealed()
 	if err != nil {
 		return err

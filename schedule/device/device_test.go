@@ -27,7 +27,7 @@ func allocate(t *testing.T, body string) (in, out string) {
 	input := Input{Class: func(name string) *resourcev1.DeviceClass { return classes[name] }, Taken: map[ID]bool{}}
 	input.Select = func(expression, _ string, d *resourcev1.Device) (bool, error) {
 		if expression == "broken" {
-			return false, fmt.Errorf("no such key")
+			return false, fmt.Errorf("CEL runtime error: no such key")
 		}
 		return strings.HasPrefix(d.Name, expression), nil
 	}

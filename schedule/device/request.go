@@ -115,8 +115,11 @@ func (silent) Is(target error) bool { return target == ErrUnavailable }
 
 // selected says that the selectors of the class and of the request are about a device.
 func (a *Allocator) selected(claim *resourcev1.ResourceClaim, w *want, c *candidate) (bool, error) {
-	for _, list := range [][]resourcev1.DeviceSelector{w.class.Spec.Selectors, w.selectors} {
-		for i, s := range list {
+	for _, list := range []struct {
+		of        string
+		selectors []resourcev1.DeviceSelector
+	}{{"class " + w.class.Name, w.class.Spec.Selectors}, {"claim " + claim.Namespace + "/" + claim.Name, w.selectors}} {
+		for i, s := range list.selectors {
 			if s.CEL == nil {
 				return false, fmt.Errorf("claim %s/%s, request %s, selector #%d: CEL expression empty (unsupported selector type?)", claim.Namespace, claim.Name, w.ref(), i)
 			}
@@ -125,7 +128,7 @@ func (a *Allocator) selected(claim *resourcev1.ResourceClaim, w *want, c *candid
 			}
 			ok, err := a.in.Select(s.CEL.Expression, c.Driver, c.Device)
 			if err != nil {
-				return false, fmt.Errorf("claim %s/%s: selector #%d on device %s: CEL runtime error: %w", claim.Namespace, claim.Name, i, c.ID, err)
+				return false, fmt.Errorf("%s: selector #%d on device %s: %w", list.of, i, c.ID, err)
 			}
 			if !ok {
 				return false, nil
