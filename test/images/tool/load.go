@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +52,7 @@ func load(ctx context.Context, out io.Writer, args []string) error {
 	rate := f.Float64("rate", 100, "requests a second; 0 is as many as the workers can")
 	workers := f.Int("workers", 16, "with -rate 0, how many send at once")
 	last := f.Duration("for", 10*time.Second, "how long; 0 is until SIGTERM")
+	eof := f.Bool("until-eof", false, "end when the input does, whatever -for says")
 	timeout := f.Duration("timeout", 5*time.Second, "when to give up on a request")
 	mode := f.String("connections", "both", "kept, new, or both in turn")
 	host := f.String("host", "", "the host to ask for, if it is not that of the URL")
@@ -68,10 +70,18 @@ func load(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	all := ctx
-	if *last > 0 {
+	if *last > 0 && !*eof {
 		var cancel context.CancelFunc
 		all, cancel = context.WithTimeout(ctx, *last)
 		defer cancel()
+	}
+	if *eof {
+		var cancel context.CancelFunc
+		all, cancel = context.WithCancel(ctx)
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			cancel()
+		}()
 	}
 	book := newBook(out, lanes)
 	start := time.Now()

@@ -1,0 +1,117 @@
+// Package chaos sends steady traffic to a Deployment while a cluster changes under it, and counts what fails: rollouts, which
+// may cost no request, and nodes, agents and links that are killed, after which traffic must recover by itself. The traffic
+// comes from Pods, from nodes and from outside, to every kind of address a Service has, over connections that are kept and
+// over new ones.
+//
+// The cluster is started by others: the e2e tests, which play a small part of it, and the command in the folder cmd, whose
+// results are in the docs.
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Cluster is one that runs, with its programs.
+type Cluster struct {
+	Kubectl    string
+	Kubeconfig string
+	// Tool is the program of the image proa.test/tool:1, for this machine.
+	Tool string
+	// Say tells what happens. May be nil.
+	Say func(format string, args ...any)
+}
+
+func (c *Cluster) say(format string, args ...any) {
+	if c.Say != nil {
+		c.Say(format, args...)
+	}
+}
+
+// Root finds the root of the repository and builds the tool there, into a folder.
+func BuildTool(ctx context.Context, root, folder string) (string, error) {
+	out := filepath.Join(folder, "tool")
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-o", out, "./test/images/tool")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the tool: %w\n%s", err, text)
+	}
+	return out, nil
+}
+
+// kubectl runs a command of kubectl to its end and returns what it printed.
+func (c *Cluster) kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, c.Kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// get reads an object.
+func (c *Cluster) get(ctx context.Context, into any, args ...string) error {
+	text, err := c.kubectl(ctx, "", append([]string{"get", "-o", "json"}, args...)...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(text), into)
+}
+
+// Nodes are the names of the nodes that are ready, with their addresses; the one with the control plane is first.
+func (c *Cluster) Nodes(ctx context.Context) ([]Node, error) {
+	var list corev1.NodeList
+	if err := c.get(ctx, &list, "nodes"); err != nil {
+		return nil, err
+	}
+	var out []Node
+	for _, n := range list.Items {
+		node := Node{Name: n.Name}
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP && node.Address == "" {
+				node.Address = a.Address
+			}
+		}
+		for _, cond := range n.Status.Conditions {
+			node.Ready = node.Ready || cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue
+		}
+		out = append(out, node)
+	}
+	return out, nil
+}
+
+// Node is a node as clients see it.
+type Node struct {
+	Name, Address string
+	Ready         bool
+}
+
+// eventually asks until there is an answer. The error is the last one.
+func eventually(ctx context.Context, limit time.Duration, what string, ask func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: not within %s: %w", what, limit, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

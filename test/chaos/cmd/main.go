@@ -1,0 +1,165 @@
+// Command cmd starts a cluster with containers and sends steady traffic to it while it changes:
+//
+//	go run ./test/chaos/cmd rollouts -count 10 -rate 500
+//
+// The result is a table on stdout; what happens meanwhile is on stderr. It needs root, bin/proa with its parts beside it,
+// and the images of the tests, which it builds. Everything it made is gone at the end.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"proa.dev/test/chaos"
+	images "proa.dev/test/images/build"
+	"proa.dev/test/upstream"
+)
+
+type flags struct {
+	proa    string
+	nodes   int
+	rate    float64
+	count   int
+	ingress bool
+	keep    bool
+	extra   string
+}
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("say what to do: rollouts")
+	}
+	var f flags
+	set := flag.NewFlagSet(args[0], flag.ExitOnError)
+	set.StringVar(&f.proa, "proa", "bin/proa", "the proa to start; its parts are beside it")
+	set.IntVar(&f.nodes, "nodes", 1, "nodes of the cluster")
+	set.Float64Var(&f.rate, "rate", 500, "requests a second, of all clients together")
+	set.IntVar(&f.count, "count", 10, "how many rollouts")
+	set.BoolVar(&f.ingress, "ingress", false, "send traffic through the ingress too")
+	set.BoolVar(&f.keep, "keep", false, "leave the cluster as it is when something failed")
+	set.StringVar(&f.extra, "up", "", "further flags for proa up, separated by spaces")
+	if err := set.Parse(args[1:]); err != nil {
+		return err
+	}
+	return f.within(ctx, args[0])
+}
+
+// within starts a cluster, does something with it and removes it.
+func (f flags) within(ctx context.Context, what string) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("a node with containers needs root")
+	}
+	bins, err := upstream.Build(ctx, "kubectl")
+	if err != nil {
+		return err
+	}
+	root, err := upstream.Root()
+	if err != nil {
+		return err
+	}
+	archives, err := images.Archives(ctx, "tool")
+	if err != nil {
+		return err
+	}
+	if f.proa, err = filepath.Abs(f.proa); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "chaos-")
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(dir, "data")
+	defer func() {
+		if f.keep && err != nil {
+			fmt.Fprintf(os.Stderr, "the cluster is left as it is: %s --data-dir %s\n", f.proa, data)
+			return
+		}
+		err = errors.Join(err, f.command(context.WithoutCancel(ctx), "down", "--purge", "--data-dir", data), os.RemoveAll(dir))
+	}()
+	ports, err := freePorts(4)
+	if err != nil {
+		return err
+	}
+	up := []string{"up", "--data-dir", data, "--listen", "127.0.0.1:" + ports[0], "--node-port", ports[1], "--name", filepath.Base(dir), "--no-merge",
+		"--image-gc-high-threshold", "100", "--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%"}
+	if f.nodes > 1 {
+		up = append(up, "--nodes", fmt.Sprint(f.nodes))
+	}
+	up = append(up, strings.Fields(f.extra)...)
+	if err := f.command(ctx, up...); err != nil {
+		return err
+	}
+	if err := f.command(ctx, append([]string{"images", "load", "--data-dir", data}, archives...)...); err != nil {
+		return err
+	}
+	tool, err := chaos.BuildTool(ctx, root, dir)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	c := &chaos.Cluster{Kubectl: bins["kubectl"], Kubeconfig: filepath.Join(data, "admin.kubeconfig"), Tool: tool, Say: func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
+	}}
+	switch what {
+	case "rollouts":
+		return f.rollouts(ctx, c)
+	}
+	return fmt.Errorf("%q is nothing that this program can do; say rollouts", what)
+}
+
+func (f flags) rollouts(ctx context.Context, c *chaos.Cluster) error {
+	r := chaos.Rollouts{Count: f.count, Rate: f.rate, Number: 1}
+	if f.ingress {
+		r.IngressPort = 80
+	}
+	out, err := r.Run(ctx, c)
+	if out != nil {
+		fmt.Println(out.Text())
+	}
+	if err == nil && len(out.Failures) > 0 {
+		err = errors.New("requests failed")
+	}
+	return err
+}
+
+// command runs proa, and shows what it says.
+func (f flags) command(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, f.proa, args...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("proa %s: %w", args[0], err)
+	}
+	return nil
+}
+
+func freePorts(n int) (out []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		out = append(out, port)
+	}
+	return out, nil
+}

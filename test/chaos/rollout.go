@@ -1,0 +1,294 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"proa.dev/test/lab"
+)
+
+// Rollouts says how often a Deployment is rolled out, and under how many requests a second.
+type Rollouts struct {
+	Count int
+	Rate  float64
+	// Number makes the addresses of the namespace outside; two that run at once need different ones.
+	Number byte
+	// IngressPort is where the ingress listens; 0 leaves it out.
+	IngressPort int
+}
+
+// namespace is where everything is that this package makes.
+const namespace = "steady"
+
+// host is the name under which the ingress serves.
+const host = "steady.test"
+
+// web is the Deployment and its Services. The server goes on for a while after it has been told to end (preStop), and lets
+// requests end that have begun.
+const web = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: steady}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: steady}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: web}}
+  strategy: {rollingUpdate: {maxSurge: 2, maxUnavailable: 0}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 20
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: web}}}
+      tolerations:
+      - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 5}
+      - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 5}
+      containers:
+      - name: web
+        image: proa.test/tool:1
+        args: [serve, -quiet, -drain, 5s]
+        ports: [{name: http, containerPort: 8080}]
+        readinessProbe: {httpGet: {path: /ready, port: http}, periodSeconds: 1}
+        lifecycle: {preStop: {sleep: {seconds: 3}}}
+        resources: {requests: {cpu: 100m}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: steady}
+spec:
+  selector: {app: web}
+  ports: [{port: 80, targetPort: http}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web-port, namespace: steady}
+spec:
+  type: NodePort
+  selector: {app: web}
+  ports: [{port: 80, targetPort: http}]
+`
+
+const ingress = `
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: web, namespace: steady}
+spec:
+  rules:
+  - host: ` + host + `
+    http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}
+`
+
+const clientPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: client-%[1]s, namespace: steady}
+spec:
+  nodeName: %[1]s
+  terminationGracePeriodSeconds: 1
+  tolerations: [{operator: Exists}]
+  containers: [{name: client, image: proa.test/tool:1, args: [sleep], resources: {requests: {cpu: 200m}}}]
+`
+
+// stand is a Deployment that serves, with everybody who asks it.
+type stand struct {
+	*Cluster
+	nodes   []Node
+	outside *lab.Net
+	urls    map[string]string // a URL, and what it is called
+	cluster string            // the URL of the cluster IP
+	ports   []string          // those of the node port
+}
+
+// deploy makes the Deployment, its Services and the places that traffic comes from.
+func (c *Cluster) deploy(ctx context.Context, number byte, withIngress bool) (*stand, error) {
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text := web
+	if withIngress {
+		text += "---" + ingress
+	}
+	for _, n := range nodes {
+		text += "---" + fmt.Sprintf(clientPod, n.Name)
+	}
+	if _, err := c.kubectl(ctx, text, "apply", "-f", "-"); err != nil {
+		return nil, err
+	}
+	if _, err := c.kubectl(ctx, "", "rollout", "status", "-n", namespace, "deployment/web", "--timeout=120s"); err != nil {
+		return nil, err
+	}
+	if _, err := c.kubectl(ctx, "", "wait", "-n", namespace, "--for=condition=Ready", "pods", "-l", "!app", "--timeout=60s"); err != nil {
+		return nil, err
+	}
+	st := &stand{Cluster: c, nodes: nodes, urls: map[string]string{}}
+	var inside, port corev1.Service
+	if err := errors.Join(c.get(ctx, &inside, "service", "-n", namespace, "web"), c.get(ctx, &port, "service", "-n", namespace, "web-port")); err != nil {
+		return nil, err
+	}
+	st.cluster = "http://" + inside.Spec.ClusterIP + "/"
+	st.urls[st.cluster] = "ClusterIP"
+	for i, n := range nodes {
+		url := "http://" + net.JoinHostPort(n.Address, strconv.Itoa(int(port.Spec.Ports[0].NodePort))) + "/"
+		st.ports = append(st.ports, url)
+		st.urls[url] = fmt.Sprint("NodePort of node ", i+1)
+	}
+	return st, st.world(number)
+}
+
+// world is a network outside, linked to the machine.
+func (st *stand) world(number byte) (err error) {
+	if st.outside, err = lab.New(); err != nil {
+		return err
+	}
+	there, here := fmt.Sprintf("198.51.100.%d", 4*number+1), fmt.Sprintf("198.51.100.%d", 4*number+2)
+	err = lab.Link(lab.End{Net: st.outside, Name: "eth0", Addrs: []string{there + "/30"}},
+		lab.End{Net: &lab.Net{}, Name: fmt.Sprint("steady", number), Addrs: []string{here + "/30"}})
+	if err != nil {
+		return err
+	}
+	return st.outside.IP("route add default via " + here)
+}
+
+// close removes all of it.
+func (st *stand) close(ctx context.Context) error {
+	_, err := st.kubectl(context.WithoutCancel(ctx), "", "delete", "namespace", namespace, "--wait=false")
+	return errors.Join(err, st.outside.Close())
+}
+
+// traffic starts clients everywhere, which share the rate.
+func (st *stand) traffic(ctx context.Context, rate float64, ingressPort int) (all Clients, err error) {
+	type way struct {
+		place
+		host string
+		urls []string
+	}
+	inside := []string{st.cluster, st.ports[0]}
+	ways := []way{{st.onNode(), "", inside}, {st.within("outside", st.outside), "", st.ports}}
+	for i, n := range st.nodes {
+		ways = append(ways, way{st.inPod(fmt.Sprint("Pod on node ", i+1), namespace, "client-"+n.Name), "", append([]string{st.cluster}, st.ports...)})
+	}
+	if ingressPort > 0 {
+		url := "http://" + net.JoinHostPort(st.nodes[0].Address, strconv.Itoa(ingressPort)) + "/"
+		st.urls[url] = "Ingress"
+		ways = append(ways, way{st.within("outside", st.outside), host, []string{url}})
+	}
+	for _, w := range ways {
+		client, err := w.start(ctx, rate/float64(len(ways)), w.host, w.urls...)
+		if err != nil {
+			_, stop := all.Stop()
+			return nil, errors.Join(err, stop)
+		}
+		all = append(all, client)
+	}
+	return all, nil
+}
+
+// ready waits until every way answers once.
+func (st *stand) ready(ctx context.Context, ingressPort int) error {
+	if ingressPort == 0 {
+		return nil
+	}
+	return eventually(ctx, time.Minute, "the ingress", func() error {
+		var i networkingv1.Ingress
+		if err := st.get(ctx, &i, "ingress", "-n", namespace, "web"); err != nil {
+			return err
+		}
+		if len(i.Status.LoadBalancer.Ingress) == 0 {
+			return errors.New("the Ingress has no address")
+		}
+		url := "http://" + net.JoinHostPort(st.nodes[0].Address, strconv.Itoa(ingressPort)) + "/"
+		out, err := st.within("outside", st.outside).command(ctx, []string{"get", "-host", host, url}).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+// Outcome is what became of the requests.
+type Outcome struct {
+	Totals   []Total
+	Names    map[string]string // of URLs
+	Failures []Failure
+	Took     []time.Duration // each rollout
+}
+
+// Run rolls out again and again under traffic.
+func (r Rollouts) Run(ctx context.Context, c *Cluster) (_ *Outcome, err error) {
+	st, err := c.deploy(ctx, r.Number, r.IngressPort > 0)
+	if st != nil {
+		defer func() { err = errors.Join(err, st.close(ctx)) }()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := st.ready(ctx, r.IngressPort); err != nil {
+		return nil, err
+	}
+	clients, err := st.traffic(ctx, r.Rate, r.IngressPort)
+	if err != nil {
+		return nil, err
+	}
+	out := &Outcome{Names: st.urls}
+	err = r.roll(ctx, st, clients, out)
+	totals, stopped := clients.Stop()
+	out.Totals, out.Failures = totals, clients.Failures()
+	return out, errors.Join(err, stopped)
+}
+
+func (r Rollouts) roll(ctx context.Context, st *stand, clients Clients, out *Outcome) error {
+	for i := range r.Count {
+		start := time.Now()
+		// The other tag is the same program; a rollout is what an upgrade is.
+		image := "web=proa.test/tool:" + strconv.Itoa(2-i%2)
+		if _, err := st.kubectl(ctx, "", "set", "image", "-n", namespace, "deployment/web", image); err != nil {
+			return err
+		}
+		if _, err := st.kubectl(ctx, "", "rollout", "status", "-n", namespace, "deployment/web", "--timeout=180s"); err != nil {
+			return err
+		}
+		if err := st.gone(ctx); err != nil {
+			return err
+		}
+		out.Took = append(out.Took, time.Since(start))
+		st.say("rollout %d of %d: %.1f s, %d requests have failed so far", i+1, r.Count, time.Since(start).Seconds(), len(clients.Failures()))
+	}
+	return nil
+}
+
+// gone waits until no Pod of the Deployment is ending any more.
+func (st *stand) gone(ctx context.Context) error {
+	return eventually(ctx, time.Minute, "the end of the old Pods", func() error {
+		var pods corev1.PodList
+		if err := st.get(ctx, &pods, "pods", "-n", namespace, "-l", "app=web"); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }) {
+			return errors.New("some are still there")
+		}
+		return nil
+	})
+}
+
+// Text is the outcome for people.
+func (o *Outcome) Text() string {
+	var b strings.Builder
+	b.WriteString(Table(o.Totals, o.Names))
+	for _, f := range o.Failures[:min(len(o.Failures), 20)] {
+		fmt.Fprintf(&b, "\n%s from %s to %s, new connection %t, after %.0f ms: %s", f.At.UTC().Format("15:04:05.000"), f.From, o.Names[f.URL], f.New, f.Took, f.Error)
+	}
+	return b.String()
+}

@@ -1,0 +1,214 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"proa.dev/test/lab"
+)
+
+// Lane is what a client counted for one URL and one way to connect.
+type Lane struct {
+	URL    string         `json:"url"`
+	New    bool           `json:"new"`
+	Sent   int            `json:"sent"`
+	Failed int            `json:"failed"`
+	Errors map[string]int `json:"errors"`
+	P50    float64        `json:"p50"`
+	P99    float64        `json:"p99"`
+	Max    float64        `json:"max"`
+	Rate   float64        `json:"rate"`
+}
+
+// Failure is one request that failed.
+type Failure struct {
+	At    time.Time `json:"at"`
+	Took  float64   `json:"took"` // milliseconds
+	URL   string    `json:"url"`
+	New   bool      `json:"new"`
+	Error string    `json:"error"`
+	From  string    `json:"-"`
+}
+
+// End is when the request had failed.
+func (f Failure) End() time.Time { return f.At.Add(time.Duration(f.Took * float64(time.Millisecond))) }
+
+// Client sends requests from one place.
+type Client struct {
+	From string
+
+	cmd   *exec.Cmd
+	stdin io.Closer
+	read  sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	failures []Failure
+	lanes    []Lane
+	stderr   strings.Builder
+}
+
+// place is where a client runs: it makes a command of the tool's arguments.
+type place struct {
+	name    string
+	command func(ctx context.Context, args []string) *exec.Cmd
+}
+
+// onNode is a client on the machine itself, which is the first node.
+func (c *Cluster) onNode() place {
+	return place{"node", func(ctx context.Context, args []string) *exec.Cmd { return exec.CommandContext(ctx, c.Tool, args...) }}
+}
+
+// within is a client in a namespace.
+func (c *Cluster) within(name string, n *lab.Net) place {
+	return place{name, func(ctx context.Context, args []string) *exec.Cmd { return n.Command(ctx, c.Tool, args...) }}
+}
+
+// inPod is a client in a container.
+func (c *Cluster) inPod(name, namespace, pod string) place {
+	return place{name, func(ctx context.Context, args []string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, c.Kubectl, append([]string{"exec", "-i", "-n", namespace, pod, "--", "/tool"}, args...)...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)
+		return cmd
+	}}
+}
+
+// start begins to send requests. They end with stop.
+func (p place) start(ctx context.Context, rate float64, host string, urls ...string) (*Client, error) {
+	args := []string{"load", "-until-eof", "-rate", fmt.Sprint(rate)}
+	if host != "" {
+		args = append(args, "-host", host)
+	}
+	client := &Client{From: p.name, cmd: p.command(context.WithoutCancel(ctx), append(args, urls...))}
+	stdin, err := client.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := client.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	client.stdin = stdin
+	client.cmd.Stderr = &guarded{client: client}
+	if err := client.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("traffic from %s: %w", p.name, err)
+	}
+	client.read.Go(func() { client.follow(stdout) })
+	return client, nil
+}
+
+// guarded keeps the first words that a program says about its errors.
+type guarded struct{ client *Client }
+
+func (g *guarded) Write(p []byte) (int, error) {
+	g.client.mu.Lock()
+	defer g.client.mu.Unlock()
+	if g.client.stderr.Len() < 1<<16 {
+		g.client.stderr.Write(p)
+	}
+	return len(p), nil
+}
+
+// follow reads the lines of the tool: one for each failure, and at the end one for each lane.
+func (c *Client) follow(r io.Reader) {
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		var f Failure
+		if err := json.Unmarshal(lines.Bytes(), &f); err != nil {
+			continue
+		}
+		c.mu.Lock()
+		if !f.At.IsZero() {
+			f.From = c.From
+			c.failures = append(c.failures, f)
+		} else {
+			var l Lane
+			if json.Unmarshal(lines.Bytes(), &l) == nil {
+				c.lanes = append(c.lanes, l)
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+// Failures are those so far.
+func (c *Client) Failures() []Failure {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.failures)
+}
+
+// stop ends the requests and waits for the last of them.
+func (c *Client) stop() ([]Lane, error) {
+	_ = c.stdin.Close()
+	timer := time.AfterFunc(20*time.Second, func() { _ = c.cmd.Process.Kill() })
+	defer timer.Stop()
+	c.read.Wait()
+	err := c.cmd.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.lanes) == 0 {
+		return nil, fmt.Errorf("the client %s has not said what it counted: %w: %s", c.From, err, c.stderr.String())
+	}
+	return c.lanes, nil // that requests failed is in the lanes
+}
+
+// Clients send requests from several places.
+type Clients []*Client
+
+// Failures are those of all so far, in order.
+func (all Clients) Failures() (out []Failure) {
+	for _, c := range all {
+		out = append(out, c.Failures()...)
+	}
+	slices.SortFunc(out, func(a, b Failure) int { return a.At.Compare(b.At) })
+	return out
+}
+
+// Stop ends all.
+func (all Clients) Stop() ([]Total, error) {
+	var totals []Total
+	var errs []error
+	for _, c := range all {
+		lanes, err := c.stop()
+		errs = append(errs, err)
+		for _, l := range lanes {
+			totals = append(totals, Total{From: c.From, Lane: l})
+		}
+	}
+	return totals, errors.Join(errs...)
+}
+
+// Total is a lane, and where it began.
+type Total struct {
+	From string
+	Lane
+}
+
+// Table shows totals as Markdown, with names for the URLs.
+func Table(totals []Total, names map[string]string) string {
+	var b strings.Builder
+	b.WriteString("| from | to | connections | requests | failed | p50 ms | p99 ms | longest ms |\n|---|---|---|---|---|---|---|---|\n")
+	sent, failed := 0, 0
+	for _, t := range totals {
+		to, connections := t.URL, "kept"
+		if name, ok := names[t.URL]; ok {
+			to = name
+		}
+		if t.New {
+			connections = "new"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %d | %d | %.1f | %.1f | %.0f |\n", t.From, to, connections, t.Sent, t.Failed, t.P50, t.P99, t.Max)
+		sent, failed = sent+t.Sent, failed+t.Failed
+	}
+	fmt.Fprintf(&b, "| all | | | %d | %d | | | |\n", sent, failed)
+	return b.String()
+}
