@@ -43,6 +43,7 @@ const gzipFrom = 128 << 10
 // ServeHTTP is the adapter between HTTP and the pipeline: bytes become a Request, a Response becomes bytes.
 func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	start := time.Now()
+	roomy(false)
 	rt := routeOf(req.Method, req.URL.Path)
 	if rt.verb == "list" && truth(req.URL.Query(), "watch") {
 		rt.verb = "watch"
@@ -269,6 +270,7 @@ func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 	if err == nil {
 		f.include = metav1.IncludeObjectPolicy(req.URL.Query().Get("includeObject"))
 		f.group, f.version = r.Def.Group, r.Def.Version
+		r.compact = f.media == codec.Proto && f.shape == whole && w.trail == nil
 		if f.shape == tabular {
 			err = checkInclude(f.include)
 		}

@@ -49,6 +49,7 @@ type Request struct {
 
 	flow        *fair.Flow // where it belongs; nil before that is known
 	noWatchList bool       // it may not ask for the present state at the beginning of a watch
+	compact     bool       // the answer goes out as protobuf and nowhere else
 	warnings    []string
 	trail       *audit.Trail // nil for none
 	// joined is what admission plugins add to the transaction of this attempt.

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
+	etcdlease "go.etcd.io/etcd/server/v3/lease"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -56,6 +59,10 @@ func classify(err error) error {
 		return kv.ErrUnavailable
 	case errors.As(err, new(unavailable)):
 		return kv.ErrUnavailable
+	case errors.Is(err, etcderrors.ErrRequestTooLarge):
+		return kv.ErrTooLarge
+	case slices.ContainsFunc(away(), func(e error) bool { return errors.Is(err, e) }):
+		return kv.ErrUnavailable
 	}
 	switch rpctypes.ErrorDesc(err) {
 	case rpctypes.ErrCompacted.Error():
@@ -80,9 +87,18 @@ func classify(err error) error {
 	return nil
 }
 
+// away are the errors with which a member in this process says that it cannot answer now.
+func away() []error {
+	return []error{
+		etcderrors.ErrStopped, etcderrors.ErrCanceled, etcderrors.ErrTimeout, etcderrors.ErrTimeoutDueToLeaderFail, etcderrors.ErrTimeoutDueToConnectionLost,
+		etcderrors.ErrTimeoutWaitAppliedIndex, etcderrors.ErrNoLeader, etcderrors.ErrNotLeader, etcderrors.ErrLeaderChanged, etcderrors.ErrUnhealthy,
+		etcderrors.ErrTooManyRequests,
+	}
+}
+
 // isLeaseGone says that a write named a lease that has expired.
 func isLeaseGone(err error) bool {
-	return err != nil && rpctypes.ErrorDesc(err) == rpctypes.ErrLeaseNotFound.Error()
+	return errors.Is(err, etcdlease.ErrLeaseNotFound) || err != nil && rpctypes.ErrorDesc(err) == rpctypes.ErrLeaseNotFound.Error()
 }
 
 // code returns the gRPC code of err; the client wraps some statuses in an error type of its own.

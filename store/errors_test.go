@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -29,6 +30,10 @@ func TestErrors(t *testing.T) {
 		{rpctypes.ErrGRPCRequestTooLarge, kv.ErrTooLarge},
 		{rpctypes.ErrGRPCTooManyOps, kv.ErrTooLarge},
 		{status.Error(codes.ResourceExhausted, "grpc: received message larger than max (3 vs. 2)"), kv.ErrTooLarge},
+		{etcderrors.ErrRequestTooLarge, kv.ErrTooLarge},
+		{etcderrors.ErrStopped, kv.ErrUnavailable},
+		{etcderrors.ErrTooManyRequests, kv.ErrUnavailable},
+		{etcderrors.ErrNoSpace, nil},
 		{rpctypes.ErrGRPCNoLeader, kv.ErrUnavailable},
 		{rpctypes.ErrGRPCStopped, kv.ErrUnavailable},
 		{rpctypes.ErrGRPCTimeout, kv.ErrUnavailable},
