@@ -35,6 +35,7 @@ import (
 	"proa.dev/control/mirror"
 	"proa.dev/control/namespace"
 	"proa.dev/control/nodelife"
+	"proa.dev/control/nodettl"
 	"proa.dev/control/podcertificate"
 	"proa.dev/control/podgc"
 	"proa.dev/control/protection"
@@ -85,6 +86,7 @@ func (s *Server) every() []control.Controller {
 		gc.New(gc.Resources(func() []*kind.Def { return s.defs })).Controller(),
 
 		nodelife.Controller(nodelife.Config{}),
+		nodettl.Controller(),
 		tainteviction.Controller(),
 		podgc.Controller(podgc.Threshold),
 
