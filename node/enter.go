@@ -11,11 +11,22 @@ import (
 )
 
 // enter decides about a Pod that is new here: nil takes it.
-func (a *Agent) enter(p *corev1.Pod) *pod.Verdict {
+func (a *Agent) enter(ctx context.Context, p *corev1.Pod) *pod.Verdict {
 	if p.Status.StartTime != nil || p.DeletionTimestamp != nil || over(p) {
 		return nil // it was taken before, or is on its way out
 	}
-	victims, no := admit.Admit(p, a.others(p), a.place())
+	place := a.place()
+	no := admit.Early(p, place)
+	if no == nil {
+		// What Pods may have alone is given before the rest is counted; who is refused afterwards gives it back when it ends.
+		if v := a.topology.Admit(ctx, p); v != nil {
+			no = &admit.Rejection{Reason: v.Reason, Message: v.Message}
+		}
+	}
+	var victims []*corev1.Pod
+	if no == nil {
+		victims, no = admit.Admit(p, a.others(p), a.withHeld(place))
+	}
 	for _, v := range victims {
 		a.pods.End(v.UID, &pod.Verdict{Reason: admit.PreemptReason, Message: admit.PreemptMessage, Disrupted: "TerminationByKubelet", Because: admit.PreemptCondition})
 	}
@@ -50,7 +61,22 @@ func (a *Agent) fits(p *corev1.Pod) pod.Fit {
 
 // place is the node as Pods are admitted to it.
 func (a *Agent) place() admit.Node {
-	return admit.Node{Node: a.node.Current(), Pressure: a.pressure(), Sysctls: a.sysctls, AppArmor: a.apparmor}
+	return admit.Node{Node: a.node.Current(), Pressure: a.pressure(), Sysctls: a.sysctls, AppArmor: a.apparmor, Stopping: a.shutdown.Status() != nil}
+}
+
+// withHeld is the node with at least what plugins have given already: a plugin that is away for a moment is no reason to refuse a
+// Pod that has its devices.
+func (a *Agent) withHeld(n admit.Node) admit.Node {
+	if n.Node == nil {
+		return n
+	}
+	for name, held := range a.devices.Held() {
+		if has := n.Node.Status.Allocatable[name]; has.Cmp(held) < 0 {
+			n.Node = n.Node.DeepCopy()
+			n.Node.Status.Allocatable[name] = held
+		}
+	}
+	return n
 }
 
 // registered waits until the cluster knows what the node has: no Pod can be taken before.

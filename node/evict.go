@@ -22,6 +22,11 @@ func (a *Agent) openEviction(told teller) {
 	})
 }
 
+// evicting is what eviction keeps free of a capacity.
+func (a *Agent) evicting(capacity corev1.ResourceList) corev1.ResourceList {
+	return evict.Reserved(a.thresholds, capacity)
+}
+
 // pressure are the conditions under which the node runs short of something.
 func (a *Agent) pressure() (out []corev1.NodeConditionType) {
 	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {

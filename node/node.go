@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,24 +27,30 @@ import (
 	"proa.dev/node/container"
 	"proa.dev/node/cri"
 	"proa.dev/node/csi"
+	"proa.dev/node/device"
+	"proa.dev/node/dra"
 	"proa.dev/node/evict"
 	"proa.dev/node/hook"
 	"proa.dev/node/image"
 	"proa.dev/node/logs"
-	"proa.dev/node/plugin"
 	"proa.dev/node/pod"
 	"proa.dev/node/probe"
 	"proa.dev/node/refs"
 	"proa.dev/node/runtime"
 	"proa.dev/node/self"
 	"proa.dev/node/serve"
+	"proa.dev/node/shutdown"
 	"proa.dev/node/source"
 	"proa.dev/node/stats"
+	"proa.dev/node/topology"
 	"proa.dev/node/volume"
 )
 
 // parallelPulls is how many images are pulled at a time.
 const parallelPulls = 5
+
+// Verify is when Pods must show a login for an image that is here; see image.Verify.
+type Verify = image.Verify
 
 // Config is what an agent is told.
 type Config struct {
@@ -62,9 +69,15 @@ type Config struct {
 	Users container.Users
 	// Logins is a configuration of programs that know logins for registries, LoginsBin their folder; empty for none.
 	Logins, LoginsBin string
+	// Verify says when a Pod must show that it could pull an image that is here, AllowedImages for which ones never.
+	Verify        Verify
+	AllowedImages []string
 	// ImageHigh and ImageLow are how full the disk may be, in percent, before unused images go, and after.
 	ImageHigh, ImageLow int
 	Eviction            evict.Settings
+	Align               Align
+	// Shutdown is how long Pods have when the machine goes down, by their priority; none leaves them to the machine.
+	Shutdown []shutdown.Period
 	// Images has archives of images that are loaded at the start.
 	Images string
 	// StaticPods is a folder of manifests, StaticURL an address of one; empty for none.
@@ -104,11 +117,18 @@ type Agent struct {
 	apparmor   error // why the machine cannot enforce its profiles, nil if it can
 	sysctls    admit.Sysctls
 	events     *client.Recorder
+	devices    *device.Manager
+	claims     *dra.Manager
+	topology   *topology.Manager
+	align      aligned
+	shutdown   *shutdown.Manager
+	entering   atomic.Value // the UID of the Pod that is being admitted
+	complete   atomic.Bool  // the sources have told of all Pods
 }
 
 // Start brings up the runtime and puts the agent together. Nothing happens to Pods before Run.
 func Start(ctx context.Context, c Config) (_ *Agent, err error) {
-	a := &Agent{Config: c, events: client.NewRecorder(c.Client, "kubelet", c.Log).On(c.Name)}
+	a := &Agent{Config: c, events: client.NewRecorder(c.Client, "kubelet", c.Log).On(c.Name), align: aligned{changed: make(chan struct{}, 1)}}
 	if err := os.MkdirAll(c.Dir, 0o711); err != nil { //nolint:gosec // G301: processes of Pods pass through it
 		return nil, fmt.Errorf("make the folder of the node: %w", err)
 	}
@@ -124,7 +144,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	if err != nil {
 		return nil, err
 	}
-	policy := cgroup.Policy{PodPids: c.PodPids}
+	policy := cgroup.Policy{PodPids: c.PodPids, Exclusive: a.exclusive}
 	a.groups = cgroup.New(cgroup.Config{Host: host, Driver: c.Driver, Root: cgroup.RootFor(c.Dir), Policy: policy, Units: cgroup.FindUnits(), Log: c.Log})
 	a.refs = refs.New(c.Client, c.Log)
 	if a.thresholds, err = evict.Parse(c.Eviction); err != nil {
@@ -134,13 +154,17 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.apparmor = admit.HostAppArmor()
+	if err := a.openDevices(); err != nil {
+		return nil, err
+	}
+	a.openShutdown()
 	if err := a.listen(); err != nil {
 		return nil, err
 	}
 	if a.node, err = self.New(c.Client, a.Config.Config, self.Parts{
 		Runtime: self.OfCRI(a.cri), Told: a.events, Pressed: func(t corev1.NodeConditionType) bool { return a.evictor.Pressed(t) },
-		Evicting: func(capacity corev1.ResourceList) corev1.ResourceList { return evict.Reserved(a.thresholds, capacity) },
-		Volumes:  func() ([]corev1.UniqueVolumeName, bool) { return a.volumes.InUse(), true },
+		Evicting: a.evicting, Devices: a.counts, ShuttingDown: a.shutdown.Status,
+		Volumes: func() ([]corev1.UniqueVolumeName, bool) { return a.volumes.InUse(), true },
 	}, c.Log); err != nil {
 		return nil, err
 	}
@@ -152,7 +176,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	machine := (&self.Host{}).Machine()
 	maker, err := container.New(container.Config{
 		Data: c.Dir, Refs: a.refs, Cluster: c.Client, Services: services, Told: told, Parent: a.groups.Parent,
-		NodeIPs: a.ips, Allocatable: a.allocatable, DNS: c.DNS, Limits: container.Limits{Host: host, Memory: machine.Memory, Swap: machine.Swap, Policy: policy},
+		NodeIPs: a.ips, Allocatable: a.allocatable, DNS: c.DNS, Limits: container.Limits{Host: host, Memory: machine.Memory, Swap: machine.Swap, Policy: policy, Pin: a.pin},
 		Users: c.Users, Groups: func(p *corev1.Pod) []int64 { return a.volumes.Groups(p) },
 	})
 	if err != nil {
@@ -171,6 +195,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	}
 	images, err := image.New(image.Config{
 		Service: image.OfCRI(a.cri), Secrets: a.refs, Told: told, Dir: filepath.Join(c.Dir, "images-pulled"), Parallel: parallelPulls, Plugins: plugins, Log: c.Log,
+		Verify: c.Verify, Allowed: c.AllowedImages, Logins: filepath.Join(c.Dir, "config.json"),
 	})
 	if err != nil {
 		return nil, err
@@ -187,7 +212,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	})
 	a.pods = pod.New(pod.Config{
 		Client: a.cri, Runtime: a.name, Maker: maker, Cgroups: a.groups, Probes: a.prober, Hooks: hook.New(a.cri, told, first),
-		Images: images, Volumes: a.volumes,
+		Images: images, Volumes: a.volumes, Devices: grants{a}, Network: a.node.Network, Shorten: container.Shorten,
 		Told: told, Statuses: &statuses{client: c.Client, mirror: a.source.Mirror},
 		Said: container.Said, Expand: container.ExpandPath, Fits: a.fits, HostIPs: a.ips,
 		Logs: filepath.Join(c.Dir, "logs", "pods"), Spent: a.spent, Log: c.Log,
@@ -245,6 +270,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.volumes.Run(ctx) })
 	wg.Go(func() { a.keep(ctx, "local-path", a.volumes.KeepLocal) })
 	wg.Go(func() { a.keep(ctx, "plugins", a.plugins) })
+	wg.Go(func() { a.keep(ctx, "devices", a.devices.Run) })
+	wg.Go(func() { a.keep(ctx, "pod-resources", a.serveResources) })
+	wg.Go(func() { a.keepMoving(ctx) })
+	wg.Go(func() { a.watchShutdown(ctx) })
 	wg.Go(func() { a.follow(ctx) })
 	wg.Go(func() { a.notify.Run(ctx) })
 	wg.Go(func() { (&logs.Rotator{Writing: writing{a}, Log: a.Log}).Run(ctx) })
@@ -271,7 +300,8 @@ func (a *Agent) follow(ctx context.Context) {
 		return
 	}
 	a.cert.Poke() // now there are addresses that it can be good for
-	complete := false
+	var settling sync.WaitGroup
+	defer settling.Wait()
 	for u := range a.source.Updates(ctx) {
 		switch {
 		case u.Pod == nil:
@@ -280,28 +310,16 @@ func (a *Agent) follow(ctx context.Context) {
 		default:
 			var v *pod.Verdict
 			if _, known := a.pods.Find(u.Pod.UID); !known {
-				v = a.enter(u.Pod)
+				a.entering.Store(u.Pod.UID)
+				v = a.enter(ctx, u.Pod)
 			}
 			a.pods.Update(u.Pod, v)
 		}
-		if u.Complete && !complete {
-			complete = true
+		if u.Complete && !a.complete.Swap(true) {
 			a.pods.Complete(ctx)
+			settling.Go(func() { a.settled(ctx) })
 		}
 	}
-}
-
-// plugins lets storage drivers register themselves, once the Node is there to tell of them.
-func (a *Agent) plugins(ctx context.Context) error {
-	if err := a.registered(ctx); err != nil {
-		return err
-	}
-	if err := a.drivers.Announce(ctx); err != nil {
-		return err
-	}
-	defer a.drivers.Close()
-	r := plugin.Registry{Dir: filepath.Join(a.Dir, "plugins_registry"), Handlers: map[string]plugin.Handler{plugin.Storage: a.drivers}, Log: a.Log}
-	return r.Run(ctx)
 }
 
 // keep says when a part has ended that should not have.

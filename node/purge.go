@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"proa.dev/node/cgroup"
+	"proa.dev/node/shutdown"
 	"proa.dev/node/volume/mounts"
 )
 
@@ -16,6 +17,7 @@ func Purge(_ context.Context, dir string, log *slog.Logger) error {
 		return err
 	}
 	errs := []error{cgroup.New(cgroup.Config{Host: host, Root: cgroup.RootFor(dir), Units: cgroup.FindUnits(), Log: log}).Purge()}
+	errs = append(errs, shutdown.Undo())
 	table, err := mounts.Table()
 	if err != nil {
 		return errors.Join(append(errs, err)...)

@@ -204,6 +204,10 @@ func (p *place) config() (node.Config, error) {
 	if err != nil {
 		return node.Config{}, err
 	}
+	ends, err := p.shutdown()
+	if err != nil {
+		return node.Config{}, err
+	}
 	ips := p.IPs
 	if len(ips) == 0 {
 		ips = []netip.Addr{p.ip}
@@ -216,7 +220,7 @@ func (p *place) config() (node.Config, error) {
 		Client: p.client, Dir: dir, Runtime: p.Runtime, Own: ownRuntime(p.dataDir, bin, p.NodeConfig), Images: imageDir(p.dataDir),
 		Driver: cgroup.Driver(orElse(p.CgroupDriver, string(cgroup.Cgroupfs))), PodPids: int64(p.PodPids),
 		Users: container.Users{MaxPods: p.MaxPods}, Logins: p.ImageCredentials, LoginsBin: p.ImageCredentialsBin,
-		Eviction: p.eviction(), ImageHigh: p.ImageHigh, ImageLow: p.ImageLow,
+		Verify: p.ImageVerify, AllowedImages: p.ImageAllowed, Align: p.Align, Shutdown: ends, Eviction: p.eviction(), ImageHigh: p.ImageHigh, ImageLow: p.ImageLow,
 		DNS:        container.DNS{Servers: p.dns(), Domain: p.ClusterDomain, ResolvConf: container.FindResolvConf()},
 		StaticPods: p.StaticPods, StaticURL: p.StaticURL, UnsafeSysctls: p.UnsafeSysctls,
 		Issue: p.issue, ClientCAs: p.clientCAs, Record: p.record, Log: p.log,

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"proa.dev/node"
 	"proa.dev/node/evict"
+	"proa.dev/node/shutdown"
 )
 
 // NodeConfig is everything that can be said about the node agent of a process. The names are those that kubelets have.
@@ -43,14 +46,19 @@ type NodeConfig struct {
 	EvictionGrace                map[string]time.Duration
 	MaxPods, PodPids             int
 	// ImageHigh and ImageLow are how full the disk may be, in percent, before images go, and after.
-	ImageHigh, ImageLow           int
-	ClusterDNS                    []netip.Addr
-	ClusterDomain                 string
-	UnsafeSysctls                 []string
-	ImageCredentials              string // the path of a CredentialProviderConfig
-	ImageCredentialsBin           string
-	CPUPolicy, MemoryPolicy       string
-	TopologyPolicy, TopologyScope string
+	ImageHigh, ImageLow int
+	ClusterDNS          []netip.Addr
+	ClusterDomain       string
+	UnsafeSysctls       []string
+	ImageCredentials    string // the path of a CredentialProviderConfig
+	ImageCredentialsBin string
+	// ImageVerify says when Pods must show a login for an image that is here, and ImageAllowed which images are for all.
+	ImageVerify  node.Verify
+	ImageAllowed []string
+	Align        node.Align
+	// ShutdownGrace and ShutdownCritical, or ShutdownBy, are how long Pods have when the machine goes down.
+	ShutdownGrace, ShutdownCritical time.Duration
+	ShutdownBy                      []shutdown.Period
 }
 
 // DefaultNodeName is the name of this machine as a Node would have it.
@@ -71,7 +79,7 @@ func nodeSettings() []Setting {
 	on := func(set func(*NodeConfig, string) error) func(*Config, []string) error {
 		return one(func(c *Config, v string) error { return set(&c.Node, v) })
 	}
-	return []Setting{
+	return slices.Concat([]Setting{
 		{Name: "node", Help: "run a node agent in this process too, for the Node `NAME`; it needs root",
 			Set: on(func(n *NodeConfig, v string) error { n.Name = v; return checkName(v) })},
 		{Name: "node-ip", Help: "the node's address is `IP`; a second one of the other family for dual stack", Many: true,
@@ -138,14 +146,7 @@ func nodeSettings() []Setting {
 			Set: file(func(c *Config) *string { return &c.Node.ImageCredentials })},
 		{Name: "image-credential-provider-bin-dir", Help: "find those plugins in `DIR`",
 			Set: on(func(n *NodeConfig, v string) (err error) { n.ImageCredentialsBin, err = absolute(v); return err })},
-		{Name: "cpu-manager-policy", Help: "`POLICY` none or static", Set: on(func(n *NodeConfig, v string) error { n.CPUPolicy = v; return oneOf(v, "none", "static") })},
-		{Name: "memory-manager-policy", Help: "`POLICY` None or Static", Set: on(func(n *NodeConfig, v string) error { n.MemoryPolicy = v; return oneOf(v, "None", "Static") })},
-		{Name: "topology-manager-policy", Help: "`POLICY` none, best-effort, restricted or single-numa-node", Set: on(func(n *NodeConfig, v string) error {
-			n.TopologyPolicy = v
-			return oneOf(v, "none", "best-effort", "restricted", "single-numa-node")
-		})},
-		{Name: "topology-manager-scope", Help: "`SCOPE` container or pod", Set: on(func(n *NodeConfig, v string) error { n.TopologyScope = v; return oneOf(v, "container", "pod") })},
-	}
+	}, imageSettings(), alignSettings())
 }
 
 func oneOf(v string, known ...string) error {

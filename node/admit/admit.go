@@ -49,7 +49,10 @@ func Admit(p *corev1.Pod, others []*corev1.Pod, n Node) (victims []*corev1.Pod, 
 	if n.Node == nil {
 		return nil, &Rejection{"InvalidNodeInfo", "Kubelet cannot get node info."}
 	}
-	for _, check := range []func(*corev1.Pod, Node) *Rejection{evicted, sysctls, operatingSystem, groupsPolicy} {
+	if no := Early(p, n); no != nil {
+		return nil, no
+	}
+	for _, check := range []func(*corev1.Pod, Node) *Rejection{operatingSystem, groupsPolicy} {
 		if no := check(p, n); no != nil {
 			return nil, no
 		}
@@ -65,6 +68,14 @@ func Admit(p *corev1.Pod, others []*corev1.Pod, n Node) (victims []*corev1.Pod, 
 		return nil, no
 	}
 	return victims, nil
+}
+
+// Early is the part of Admit that comes before a Pod is given devices and processors of its own.
+func Early(p *corev1.Pod, n Node) *Rejection {
+	if no := evicted(p, n); no != nil {
+		return no
+	}
+	return sysctls(p, n)
 }
 
 // evicted refuses Pods that would be evicted at once. Memory alone is only short for those who asked for none.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -51,6 +52,7 @@ func (m *Maker) Container(ctx context.Context, p *corev1.Pod, c *corev1.Containe
 		WorkingDir: c.WorkingDir,
 		Envs:       r.Env,
 		Devices:    r.Devices,
+		CDIDevices: cdi(r.CDI),
 		Labels: map[string]string{
 			pod.LabelName: p.Name, pod.LabelNamespace: p.Namespace, pod.LabelUID: string(p.UID), pod.LabelContainer: c.Name,
 		},
@@ -65,7 +67,7 @@ func (m *Maker) Container(ctx context.Context, p *corev1.Pod, c *corev1.Containe
 	for _, word := range c.Args {
 		config.Args = append(config.Args, Expand(word, value))
 	}
-	if config.Annotations, err = m.notes(p, c, r.Attempt); err != nil {
+	if config.Annotations, err = m.notes(p, c, r); err != nil {
 		return nil, configError(err)
 	}
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
@@ -114,6 +116,13 @@ func (m *Maker) mounts(p *corev1.Pod, c *corev1.Container, r pod.Run) ([]*cri.Mo
 	return append(out, &cri.Mount{HostPath: file, ContainerPath: absolute(c.TerminationMessagePath), SelinuxRelabel: m.SELinux}), nil
 }
 
+func cdi(names []string) (out []*cri.CDIDevice) {
+	for _, name := range names {
+		out = append(out, &cri.CDIDevice{Name: name})
+	}
+	return out
+}
+
 func absolute(path string) string {
 	if strings.HasPrefix(path, "/") {
 		return path
@@ -122,11 +131,11 @@ func absolute(path string) string {
 }
 
 // notes are the annotations of a container.
-func (m *Maker) notes(p *corev1.Pod, c *corev1.Container, attempt uint32) (map[string]string, error) {
-	out := map[string]string{
-		noteHash: m.Hash(c), noteRestarts: strconv.FormatUint(uint64(attempt), 10),
-		notePath: c.TerminationMessagePath, notePolicy: string(c.TerminationMessagePolicy),
-	}
+func (m *Maker) notes(p *corev1.Pod, c *corev1.Container, r pod.Run) (map[string]string, error) {
+	out := map[string]string{}
+	maps.Copy(out, r.Notes) // what is below counts more
+	out[noteHash], out[noteRestarts] = m.Hash(c), strconv.FormatUint(uint64(r.Attempt), 10)
+	out[notePath], out[notePolicy] = c.TerminationMessagePath, string(c.TerminationMessagePolicy)
 	if s := p.DeletionGracePeriodSeconds; s != nil {
 		out[noteDeletion] = strconv.FormatInt(*s, 10)
 	}

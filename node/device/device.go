@@ -211,6 +211,13 @@ func (m *Manager) allocate(ctx context.Context, q request) error {
 	return nil
 }
 
+// Has says that a Pod has devices.
+func (m *Manager) Has(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.table.pods[uid]) > 0
+}
+
 // Forget takes back what a Pod had.
 func (m *Manager) Forget(uid types.UID) error {
 	m.mu.Lock()
@@ -240,9 +247,12 @@ func (m *Manager) Grant(ctx context.Context, p *corev1.Pod, c *corev1.Container)
 	if len(all) == 0 {
 		return nil, nil
 	}
-	// A container that was admitted has its devices; after a loss of what was remembered it gets others.
-	if err := m.Allocate(ctx, p, c, topology.Hint{}); err != nil {
-		return nil, err
+	// A container that was admitted has its devices, and keeps them when it runs again, also while their plugin is away. Only
+	// after a loss of what was remembered it gets others.
+	if m.lacks(all) {
+		if err := m.Allocate(ctx, p, c, topology.Hint{}); err != nil {
+			return nil, err
+		}
 	}
 	g := &Grant{Env: map[string]string{}, Annotations: map[string]string{}}
 	for _, q := range all {
@@ -262,6 +272,16 @@ func (m *Manager) Grant(ctx context.Context, p *corev1.Pod, c *corev1.Container)
 		g.add(&answer)
 	}
 	return g, nil
+}
+
+// lacks says that a request has got nothing yet.
+func (m *Manager) lacks(all []request) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(all, func(q request) bool {
+		_, has := m.table.has(q.uid, q.container, q.name)
+		return !has
+	})
 }
 
 // add adds what one plugin wants. Of two that want the same place the first has it.

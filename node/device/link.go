@@ -27,6 +27,8 @@ import (
 const (
 	dialTime  = 10 * time.Second
 	readyTime = plugins.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
+	// giveTime is more than any plugin needs: while one thinks, no other Pod is admitted.
+	giveTime = 30 * time.Second
 )
 
 // maxDevices is how many devices a plugin may have at once.
@@ -248,6 +250,8 @@ func (l *link) prefer(ctx context.Context, c choice, n int) ([]string, error) {
 	if len(must) >= n {
 		return nil, nil
 	}
+	ctx, stop := context.WithTimeout(ctx, giveTime)
+	defer stop()
 	r, err := l.client.GetPreferredAllocation(ctx, &plugins.PreferredAllocationRequest{ContainerRequests: []*plugins.ContainerPreferredAllocationRequest{{
 		AvailableDeviceIDs: slices.Concat(c.got, available), MustIncludeDeviceIDs: must, AllocationSize: int32(n),
 	}}})
@@ -262,6 +266,8 @@ func (l *link) prefer(ctx context.Context, c choice, n int) ([]string, error) {
 
 // allocate tells the plugin that a container gets devices, and returns what must be done to it.
 func (l *link) allocate(ctx context.Context, ids []string) (*plugins.ContainerAllocateResponse, error) {
+	ctx, stop := context.WithTimeout(ctx, giveTime)
+	defer stop()
 	r, err := l.client.Allocate(ctx, &plugins.AllocateRequest{ContainerRequests: []*plugins.ContainerAllocateRequest{{DevicesIds: ids}}})
 	if err != nil {
 		return nil, err

@@ -337,6 +337,42 @@ func (m *Manager) CDI(p *corev1.Pod, c *corev1.Container) ([]string, error) {
 	return out, nil
 }
 
+// Status is how the devices are that a container has by claims. Drivers do not say more than that they are there.
+func (m *Manager) Status(p *corev1.Pod, c *corev1.Container) (out []corev1.ResourceStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, x := range c.Resources.Claims {
+		at := slices.IndexFunc(p.Spec.ResourceClaims, func(r corev1.PodResourceClaim) bool { return r.Name == x.Name })
+		if at < 0 {
+			continue
+		}
+		n, found, err := nameOf(p, &p.Spec.ResourceClaims[at])
+		have := m.claims[p.Namespace+"/"+n.claim]
+		if err != nil || !found || have == nil {
+			continue
+		}
+		st := corev1.ResourceStatus{Name: corev1.ResourceName("claim:" + x.Name)}
+		if x.Request != "" {
+			st.Name += corev1.ResourceName("/" + x.Request)
+		}
+		for _, name := range slices.Sorted(maps.Keys(have.Drivers)) {
+			for _, d := range have.Drivers[name].Devices {
+				id := corev1.ResourceID(name + "/" + d.Pool + "/" + d.Name)
+				if len(d.CDI) > 0 {
+					id = corev1.ResourceID(d.CDI[0])
+				}
+				if d.serves(x.Request) && !slices.ContainsFunc(st.Resources, func(h corev1.ResourceHealth) bool { return h.ResourceID == id }) {
+					st.Resources = append(st.Resources, corev1.ResourceHealth{ResourceID: id, Health: corev1.ResourceHealthStatusUnknown})
+				}
+			}
+		}
+		if len(st.Resources) > 0 {
+			out = append(out, st)
+		}
+	}
+	return out
+}
+
 // Resources is what the pod resources API says of the claims of a container.
 func (m *Manager) Resources(p *corev1.Pod, c *corev1.Container) (out []*podresources.DynamicResource) {
 	uses, err := usesOf(p, c)

@@ -37,9 +37,12 @@ func Runtime(t *testing.T) Room {
 	if os.Geteuid() != 0 {
 		t.Skip("containers need root")
 	}
-	bin, err := filepath.Abs("../../bin")
+	bin, err := filepath.Abs("../bin")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat("../go.mod"); err != nil {
+		bin = filepath.Join(bin, "..", "..", "bin") // the package is one folder deeper
 	}
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "pause"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {

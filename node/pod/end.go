@@ -47,6 +47,10 @@ func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool,
 	if len(w.busy) > 0 {
 		return 0, false // what is under way ends soon: it was told to
 	}
+	if w.m.Devices != nil && w.m.Devices.Holds(p.UID) {
+		w.putAway(ctx, p) // before anybody is told that the Pod has ended: what it had may be given to another then
+		return 0, false
+	}
 	if !gone && w.show(ctx, p, f, v, true) != nil {
 		return w.m.Retry, false
 	}
@@ -91,6 +95,19 @@ func (w *worker) halt(ctx context.Context, p *corev1.Pod, f *fact.Pod, own *int6
 			}
 			w.m.Told.Event(p, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: %v", err)
 			w.retry(workEnd)
+		}
+	})
+}
+
+// putAway returns the devices of the Pod.
+func (w *worker) putAway(ctx context.Context, p *corev1.Pod) {
+	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
+		err := w.m.Devices.Release(ctx, p.UID)
+		return func(broken bool) {
+			if err != nil && !broken {
+				w.log.Warn("the devices of a Pod could not be given back; it is tried again", "err", err)
+				w.retry(workEnd)
+			}
 		}
 	})
 }

@@ -44,8 +44,14 @@ type Config struct {
 	Hooks    Hooks
 	Told     Told
 	Statuses Statuses
+	// Devices gives Pods devices of plugins and the like; nil for none.
+	Devices Devices
+	// Network says why Pods cannot have a network now; nil where nobody knows.
+	Network func(ctx context.Context) error
 	// Said reads what a container that ended has left to say.
 	Said func(*cri.ContainerStatus) string
+	// Shorten keeps what a status quotes of containers within bounds; nil leaves it as it is.
+	Shorten func(p *corev1.Pod, st *corev1.PodStatus)
 	// Expand replaces $(NAME) in a path by what an environment says.
 	Expand func(text string, env []*cri.KeyValue) (string, error)
 	// Fits says whether the node has what a running Pod asks for now; nil says that it always does.

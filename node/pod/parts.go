@@ -32,6 +32,19 @@ type Volumes interface {
 	Left(ctx context.Context) ([]types.UID, error)
 }
 
+// Devices gives Pods what is not for everybody: devices, and processors and memory of their own.
+type Devices interface {
+	// Prepare readies what a Pod has by claims, before its sandbox is made. It may be called again and again.
+	Prepare(ctx context.Context, p *corev1.Pod) error
+	// Grant readies the devices of a container that is about to start, and adds to its run what they need.
+	Grant(ctx context.Context, p *corev1.Pod, c *corev1.Container, r *Run) error
+	// Holds says that a Pod has something to give back, and Release takes it back when nothing of the Pod runs any more.
+	Holds(uid types.UID) bool
+	Release(ctx context.Context, uid types.UID) error
+	// Health is how the devices of a container are, for its status.
+	Health(p *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus
+}
+
 // Run is what a container is made from, beside its spec.
 type Run struct {
 	Image   *cri.Image
@@ -40,6 +53,10 @@ type Run struct {
 	Binds   []*cri.Mount
 	Devices []*cri.Device
 	Env     []*cri.KeyValue
+	// CDI are the names of devices that the runtime knows itself.
+	CDI []string
+	// Notes are annotations that devices ask for.
+	Notes map[string]string
 	// Target is the container whose process namespace an ephemeral container shares; empty for none.
 	Target string
 }

@@ -65,13 +65,52 @@ func (w *worker) sandbox(ctx context.Context, p *corev1.Pod, f *fact.Pod, attemp
 			if broken {
 				return
 			}
-			w.m.Told.Event(p, "", corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+			why, ok := errors.AsType[*early](err)
+			if !ok {
+				why = tooEarly("FailedCreatePodSandBox", "Failed to create pod sandbox: ", err)
+			}
+			w.m.Told.Event(p, "", corev1.EventTypeWarning, why.reason, "%s", why.Error())
 			w.retry(workSandbox)
+			if why.reason == noNetwork {
+				w.fails[workSandbox] = 0 // it may be there soon, and then nobody says so
+				w.retryAt = time.Now().Add(time.Second)
+			}
 		}
 	})
 }
 
+// noNetwork is the reason of the Event that says that no Pod can have a network now.
+const noNetwork = "NetworkNotReady"
+
+// early is why a sandbox cannot be made yet, as an Event says it.
+type early struct {
+	reason, text string
+	error
+}
+
+func tooEarly(reason, text string, err error) *early { return &early{reason, text, err} }
+
+func (e *early) Error() string { return e.text + e.error.Error() }
+
+// prepared makes sure that there is what a sandbox and its containers need of others.
+func (w *worker) prepared(ctx context.Context, p *corev1.Pod) error {
+	if w.m.Network != nil && !p.Spec.HostNetwork {
+		if err := w.m.Network(ctx); err != nil {
+			return tooEarly(noNetwork, "network is not ready: ", err)
+		}
+	}
+	if w.m.Devices != nil {
+		if err := w.m.Devices.Prepare(ctx, p); err != nil {
+			return tooEarly("FailedPrepareDynamicResources", "Failed to prepare dynamic resources: ", err)
+		}
+	}
+	return nil
+}
+
 func (w *worker) makeSandbox(ctx context.Context, p *corev1.Pod, attempt uint32) error {
+	if err := w.prepared(ctx, p); err != nil {
+		return err
+	}
 	parent, err := w.m.Cgroups.Ensure(p)
 	if err != nil {
 		return fmt.Errorf("unable to ensure pod container exists: %w", err)
@@ -242,6 +281,11 @@ func (w *worker) config(ctx context.Context, p *corev1.Pod, f *fact.Pod, c *core
 	r.Binds, r.Devices, err = w.m.Volumes.Binds(ctx, p, c, func(text string) (string, error) { return w.m.Expand(text, r.Env) })
 	if err != nil {
 		return nil, err
+	}
+	if w.m.Devices != nil {
+		if err := w.m.Devices.Grant(ctx, p, c, &r); err != nil {
+			return nil, err
+		}
 	}
 	return w.m.Maker.Container(ctx, p, c, r)
 }

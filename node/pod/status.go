@@ -23,6 +23,8 @@ type Seen struct {
 	Ended bool
 	// Verdict is why the Pod must not run here, or no longer; nil for none.
 	Verdict *Verdict
+	// Devices is how those of a container are; nil where there are none.
+	Devices func(c *corev1.Container) []corev1.ResourceStatus
 	// Resizing are the conditions about a change of resources.
 	Resizing []corev1.PodCondition
 	Now      time.Time
@@ -205,6 +207,9 @@ func describe(s Seen, c *corev1.Container, run *fact.Container, old *corev1.Cont
 			st.VolumeMounts = old.VolumeMounts // they do not change
 		}
 		st.RestartCount = max(st.RestartCount, old.RestartCount)
+	}
+	if s.Devices != nil {
+		st.AllocatedResourcesStatus = s.Devices(c)
 	}
 	if run.StopSignal != "" {
 		st.StopSignal = new(corev1.Signal(run.StopSignal))

@@ -286,10 +286,17 @@ func (w *worker) carry(ctx context.Context, p *corev1.Pod, f *fact.Pod, plan *Pl
 // show writes the status of the Pod, if it has changed. Who wrote in between is not overwritten: the next state of the Pod
 // wakes the worker, and it is worked out anew.
 func (w *worker) show(ctx context.Context, p *corev1.Pod, f *fact.Pod, verdict *Verdict, ended bool) error {
-	st := derive(p, f, Seen{
+	seen := Seen{
 		HostIPs: w.m.HostIPs(), Runtime: w.m.Runtime, Waiting: maps.Clone(w.waiting), Volumes: w.volumes, Ended: ended, Verdict: verdict, Now: time.Now(),
 		Health: func(id string) Health { return w.m.Probes.Of(p.UID, id) }, Resizing: w.resizing(p, f),
-	})
+	}
+	if w.m.Devices != nil {
+		seen.Devices = func(c *corev1.Container) []corev1.ResourceStatus { return w.m.Devices.Health(p, c) }
+	}
+	st := derive(p, f, seen)
+	if w.m.Shorten != nil {
+		w.m.Shorten(p, st)
+	}
 	if apiequality.Semantic.DeepEqual(&p.Status, st) {
 		return nil
 	}

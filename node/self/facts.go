@@ -143,6 +143,9 @@ func (n *Node) ask(ctx context.Context) answer {
 		return a
 	}
 	a.runtime, a.network = conditions(status)
+	n.mu.Lock()
+	n.network = a.network
+	n.mu.Unlock()
 	if a.runtime == nil {
 		n.asked = time.Now()
 		a.handlers, a.features = abilities(status)
@@ -155,6 +158,26 @@ func (n *Node) ask(ctx context.Context) answer {
 	}
 	n.last = a
 	return a
+}
+
+// Network says why Pods cannot have a network now. If it was not there at the last look, the runtime is asked once more.
+func (n *Node) Network(ctx context.Context) error {
+	n.mu.Lock()
+	err := n.network
+	n.mu.Unlock()
+	if err == nil {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, lookEvery)
+	defer stop()
+	status, failed := n.Runtime.Status(ctx)
+	if failed != nil {
+		return err
+	}
+	if _, err = conditions(status); err == nil {
+		n.Poke()
+	}
+	return err
 }
 
 // conditions reads what the runtime says about itself and its network.

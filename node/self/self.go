@@ -121,6 +121,8 @@ type Node struct {
 	mu    sync.Mutex // guards what follows
 	uid   types.UID
 	shown *corev1.Node // the Node as it was last seen or written
+	// network is why Pods could not have one at the last look.
+	network error
 
 	// The rest belongs to Run alone.
 	began, asked, reported time.Time // begin of Run, last answer of the runtime, last report

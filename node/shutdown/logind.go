@@ -19,7 +19,7 @@ const (
 	loginInterface = "org.freedesktop.login1.Manager"
 	// loginFolder has what is set beside logind.conf.
 	loginFolder = "/etc/systemd/logind.conf.d"
-	loginFile   = "99-kubelet.conf"
+	loginFile   = "99-proa.conf"
 )
 
 // reconnect is how long to wait for a bus that has gone.
@@ -163,7 +163,7 @@ func override(folder string, d time.Duration) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // a folder of the system, with nothing secret
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, loginFile), fmt.Appendf(nil, "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=%.0f\n", d.Seconds()), 0o644) //nolint:gosec // logind reads it, and nothing in it is secret
+	return os.WriteFile(filepath.Join(folder, loginFile), fmt.Appendf(nil, "# Written by proa, so that Pods can end before the machine does\n[Login]\nInhibitDelayMaxSec=%.0f\n", d.Seconds()), 0o644) //nolint:gosec // logind reads it, and nothing in it is secret
 }
 
 // Undo removes what Run has set on the machine.

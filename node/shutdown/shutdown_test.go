@@ -320,7 +320,7 @@ func TestOverride(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, loginFile))
-	if err != nil || string(text) != "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=90\n" {
+	if err != nil || string(text) != "# Written by proa, so that Pods can end before the machine does\n[Login]\nInhibitDelayMaxSec=90\n" {
 		t.Errorf("%q %v", text, err)
 	}
 }

@@ -284,6 +284,9 @@ func (c *CPUs) Release(uid types.UID) bool {
 	return had
 }
 
+// Has says that a Pod has processors alone.
+func (c *CPUs) Has(uid types.UID) bool { return len(c.state.Entries[string(uid)]) > 0 }
+
 // Pods are those that have processors alone.
 func (c *CPUs) Pods() (out []types.UID) {
 	for _, uid := range slices.Sorted(maps.Keys(c.state.Entries)) {

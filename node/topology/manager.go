@@ -42,8 +42,10 @@ type Config struct {
 // Manager admits Pods with what they are given.
 type Manager struct {
 	Config
-	mu     sync.Mutex // guards CPUs, Memory and near
-	near   map[types.UID]map[string]Hint
+	// turn lets one Pod be admitted at a time: others, who may be slow, are asked in between.
+	turn sync.Mutex
+
+	mu     sync.Mutex // guards CPUs, Memory and shared
 	shared string
 }
 
@@ -53,7 +55,7 @@ func New(c Config) (*Manager, error) {
 	if len(c.Machine.Nodes()) > maxNodes && (c.Memory != nil || c.Policy != None && c.Policy != "") {
 		return nil, fmt.Errorf("unsupported on machines with more than %v NUMA Nodes", maxNodes)
 	}
-	m := &Manager{Config: c, near: map[types.UID]map[string]Hint{}}
+	m := &Manager{Config: c}
 	if c.CPUs != nil {
 		var s CPUState
 		if err := load(m.file("cpu_manager_state"), &s, func() error { return c.CPUs.Restore(s) }); err != nil {
@@ -106,9 +108,12 @@ func (m *Manager) keep() error {
 
 // Admit gives the containers of a Pod what they ask for, or says why the Pod cannot run here. What was given before stays.
 func (m *Manager) Admit(ctx context.Context, p *corev1.Pod) *pod.Verdict {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	v := m.admit(ctx, p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if v := m.admit(ctx, p); v != nil {
+	if v != nil {
 		m.release(p.UID)
 		return v
 	}
@@ -138,10 +143,6 @@ func (m *Manager) admit(ctx context.Context, p *corev1.Pod) *pod.Verdict {
 				return misaligned()
 			}
 		}
-		if m.near[p.UID] == nil {
-			m.near[p.UID] = map[string]Hint{}
-		}
-		m.near[p.UID][c.Name] = best
 		if v := m.give(ctx, p, c, best); v != nil {
 			return v
 		}
@@ -149,17 +150,26 @@ func (m *Manager) admit(ctx context.Context, p *corev1.Pod) *pod.Verdict {
 	return nil
 }
 
+// own does something with processors and memory.
+func (m *Manager) own(do func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do()
+}
+
 // wishes are the hints of every resource of a container.
 func (m *Manager) wishes(p *corev1.Pod, c *corev1.Container) (out [][]Hint) {
 	if m.Policy == None || m.Policy == "" {
 		return nil
 	}
-	if m.CPUs != nil {
-		out = append(out, m.CPUs.Hints(p, c))
-	}
-	if m.Memory != nil {
-		out = append(out, m.Memory.Hints(p, c))
-	}
+	m.own(func() {
+		if m.CPUs != nil {
+			out = append(out, m.CPUs.Hints(p, c))
+		}
+		if m.Memory != nil {
+			out = append(out, m.Memory.Hints(p, c))
+		}
+	})
 	for _, o := range m.Others {
 		for _, hints := range o.Hints(p, c) {
 			out = append(out, hints)
@@ -173,12 +183,14 @@ func (m *Manager) together(p *corev1.Pod, all []corev1.Container) (out [][]Hint)
 	if m.Policy == None || m.Policy == "" {
 		return nil
 	}
-	if m.CPUs != nil {
-		out = append(out, m.CPUs.PodHints(p))
-	}
-	if m.Memory != nil {
-		out = append(out, m.Memory.PodHints(p))
-	}
+	m.own(func() {
+		if m.CPUs != nil {
+			out = append(out, m.CPUs.PodHints(p))
+		}
+		if m.Memory != nil {
+			out = append(out, m.Memory.PodHints(p))
+		}
+	})
 	for _, o := range m.Others {
 		for i := range all {
 			for _, hints := range o.Hints(p, &all[i]) {
@@ -195,6 +207,8 @@ func (m *Manager) give(ctx context.Context, p *corev1.Pod, c *corev1.Container, 
 			return unexpected(err)
 		}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.CPUs != nil {
 		if err := m.CPUs.Allocate(p, c, near); err != nil {
 			if why, ok := errors.AsType[SMTAlignmentError](err); ok {
@@ -219,6 +233,13 @@ func unexpected(err error) *pod.Verdict {
 	return &pod.Verdict{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), Rejected: true}
 }
 
+// Has says that a Pod has something to give back.
+func (m *Manager) Has(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.CPUs != nil && m.CPUs.Has(uid) || m.Memory != nil && m.Memory.Has(uid)
+}
+
 // Forget takes back what a Pod had.
 func (m *Manager) Forget(uid types.UID) error {
 	m.mu.Lock()
@@ -230,7 +251,6 @@ func (m *Manager) Forget(uid types.UID) error {
 }
 
 func (m *Manager) release(uid types.UID) bool {
-	delete(m.near, uid)
 	cpus := m.CPUs != nil && m.CPUs.Release(uid)
 	memory := m.Memory != nil && m.Memory.Release(uid)
 	return cpus || memory
@@ -270,6 +290,20 @@ func (m *Manager) Of(uid types.UID, container string) (cpus, nodes string) {
 		nodes = m.Memory.Of(uid, container)
 	}
 	return cpus, nodes
+}
+
+// Exclusive says that a container, or without a name any of a Pod, has processors alone.
+func (m *Manager) Exclusive(uid types.UID, container string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.CPUs == nil {
+		return false
+	}
+	if container == "" {
+		return m.CPUs.Has(uid)
+	}
+	_, has := m.CPUs.Exclusive(uid, container)
+	return has
 }
 
 // Owns is what a container has alone, for who asks about it.

@@ -50,6 +50,17 @@ func NewMemory(m *Machine, reserved map[int]map[corev1.ResourceName]int64) (*Mem
 	return &Memory{machine: m, reserved: reserved, state: MemoryState{Policy: "Static", Entries: map[string]map[string][]Block{}}}, nil
 }
 
+// Reserve is how much of each NUMA node is reserved where only the whole is said: the first ones give it.
+func (m *Machine) Reserve(bytes int64) map[int]map[corev1.ResourceName]int64 {
+	out := map[int]map[corev1.ResourceName]int64{}
+	for _, id := range m.Nodes() {
+		n := min(bytes, m.Memory[id][corev1.ResourceMemory])
+		bytes -= n
+		out[id] = map[corev1.ResourceName]int64{corev1.ResourceMemory: n}
+	}
+	return out
+}
+
 // Restore takes what was stored, after a check that it fits the machine.
 func (m *Memory) Restore(s MemoryState) error {
 	if s.Policy != m.state.Policy {
@@ -240,6 +251,9 @@ func (m *Memory) Release(uid types.UID) bool {
 	delete(m.state.Entries, string(uid))
 	return had
 }
+
+// Has says that a Pod has memory of certain nodes.
+func (m *Memory) Has(uid types.UID) bool { return len(m.state.Entries[string(uid)]) > 0 }
 
 // Pods are those that have memory of certain nodes.
 func (m *Memory) Pods() (out []types.UID) {

@@ -1,0 +1,113 @@
+package node_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"proa.dev/node"
+	"proa.dev/node/shutdown"
+	"proa.dev/node/topology"
+)
+
+// group reads a file of the group of a container.
+func (r *room) group(p *corev1.Pod, hierarchy, file string) string {
+	r.Helper()
+	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+	root := "/sys/fs/cgroup"
+	if _, err := os.Stat(filepath.Join(root, hierarchy)); err == nil {
+		root = filepath.Join(root, hierarchy)
+	}
+	var text []byte
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != id {
+			return nil //nolint:nilerr // groups come and go
+		}
+		if text, err = os.ReadFile(filepath.Join(path, file)); err != nil {
+			r.Fatal(err)
+		}
+		return fs.SkipAll
+	})
+	return strings.TrimSpace(string(text))
+}
+
+// on waits until a container is on some processors.
+func (r *room) on(name, cpus string) {
+	r.Helper()
+	p := r.await(name, "runs", running)
+	r.until(name+" is on the processors "+cpus, func() bool { return r.group(p, "cpuset", "cpuset.cpus") == cpus })
+}
+
+// TestProcessors gives whole processors to a Pod: others leave them, and it keeps them over a restart of the agent.
+func TestProcessors(t *testing.T) {
+	if runtime.NumCPU() != 2 {
+		t.Skipf("this test counts two processors, and there are %d", runtime.NumCPU())
+	}
+	r := newRoom(t, func(c *node.Config) {
+		c.Align = node.Align{CPUs: "static", Memory: "Static", Policy: topology.Restricted}
+		c.SystemReserved = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+	})
+	r.run("shared", `resources: {requests: {cpu: 100m}}`)
+	r.on("shared", "0-1")
+	r.run("alone", `resources: {limits: {cpu: 1, memory: 32Mi}}`)
+	r.on("alone", "1")
+	r.on("shared", "0")
+	alone := r.pod("alone")
+	if got := r.group(alone, "cpu", "cpu.cfs_quota_us"); got != "-1" && got != "" {
+		t.Errorf("who has a processor alone is slowed down to %s", got)
+	}
+	if got := r.group(alone, "cpuset", "cpuset.mems"); got != "0" {
+		t.Errorf("its memory is of the nodes %q", got)
+	}
+	r.run("more", `resources: {limits: {cpu: 1, memory: 32Mi}}`)
+	r.rejected("more", "TopologyAffinityError", "Pod was rejected: Resources cannot be allocated with Topology locality")
+
+	r.restart()
+	r.on("alone", "1")
+	r.run("later", `resources: {requests: {cpu: 100m}}`)
+	r.on("later", "0")
+	r.remove("alone")
+	r.on("shared", "0-1")
+	r.on("later", "0-1")
+
+	// The policy can be taken back, and processors that are not there cannot be reserved.
+	r.leave()
+	r.config.Align.CPUs = "none"
+	r.start()
+	r.leave()
+	r.config.Align.CPUs = "static"
+	r.config.Align.ReservedCPUs = topology.SetOf(0, 1, 2)
+	if _, err := node.Start(t.Context(), r.config); err == nil || !strings.Contains(err.Error(), "the reserved processors 0-2 are not all there: there are 0-1") {
+		t.Errorf("got %v", err)
+	}
+	r.config.Align.ReservedCPUs = nil
+	r.start()
+}
+
+// TestShutdown ends the Pods of a machine that goes down, and takes no more.
+func TestShutdown(t *testing.T) {
+	r := newRoom(t, func(c *node.Config) {
+		c.Shutdown = []shutdown.Period{{Priority: 0, Seconds: 10}, {Priority: 2000000000, Seconds: 5}}
+	})
+	r.run("web", "")
+	r.await("web", "runs", running)
+	r.agent.GoDown(t.Context())
+	p := r.await("web", "has ended", failed)
+	if p.Status.Reason != "Terminated" || p.Status.Message != "Pod was terminated in response to imminent node shutdown." {
+		t.Errorf("it ended with %s: %s", p.Status.Reason, p.Status.Message)
+	}
+	r.until("the Node is not ready", func() bool { return !ready(r.agent.Node().Status.Conditions) })
+	for _, c := range r.agent.Node().Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Message != "node is shutting down" {
+			t.Errorf("the Node says %q", c.Message)
+		}
+	}
+	r.run("late", "")
+	r.rejected("late", "NodeShutdown", "Pod was rejected: Pod was rejected as the node is shutting down.")
+}

@@ -1,0 +1,256 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/client"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+	"proa.dev/node"
+	"proa.dev/node/container"
+	"proa.dev/node/evict"
+	"proa.dev/node/nodetest"
+	"proa.dev/node/self"
+	"proa.dev/proatest"
+	images "proa.dev/test/images/build"
+)
+
+// room is a cluster with one real node, called a, whose runtime is the test's.
+type room struct {
+	*testing.T
+	client.Client
+	nodetest.Room
+	config node.Config
+	agent  *node.Agent
+	leave  func()
+}
+
+// newRoom starts them, with what a test changes of the node.
+func newRoom(t *testing.T, change func(*node.Config)) *room {
+	t.Helper()
+	rt := nodetest.Runtime(t)
+	tool, err := images.Archives(t.Context(), "tool")
+	if err != nil {
+		t.Skipf("the image of the test cannot be built here: %v", err)
+	}
+	rt.Load(t, tool[0])
+	cluster := proatest.Start(t, proatest.Memory())
+	as := cluster.Server.Client(&user.DefaultInfo{Name: "system:node:a", Groups: []string{user.NodesGroup, user.AllAuthenticated}})
+	r := &room{T: t, Client: cluster.Client, Room: rt, config: node.Config{
+		Config: self.Config{Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Version: "v1.37.1", Data: rt.Dir},
+		Client: as, Dir: filepath.Join(rt.Dir, "n"), Runtime: rt.Socket,
+		Issue: self.Ask(func() client.Client { return as }, certificatesv1.KubeletServingSignerName),
+		// How full the disk of this machine is says nothing about a node.
+		Eviction: evict.Settings{Hard: map[string]string{"memory.available": "1Mi"}}, ImageHigh: 100, ImageLow: 99,
+		DNS: container.DNS{Domain: "cluster.local", ResolvConf: container.FindResolvConf()},
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}}
+	if change != nil {
+		change(&r.config)
+	}
+	t.Cleanup(func() {
+		if err := node.Purge(context.WithoutCancel(t.Context()), r.config.Dir, r.config.Log); err != nil {
+			t.Errorf("purge: %v", err)
+		}
+	})
+	r.start()
+	t.Cleanup(func() { r.leave() })
+	t.Cleanup(r.empty)
+	return r
+}
+
+// start starts the agent, again or for the first time.
+func (r *room) start() {
+	r.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(r.Context()))
+	a, err := node.Start(ctx, r.config)
+	if err != nil {
+		stop()
+		r.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := a.Run(ctx); err != nil && ctx.Err() == nil {
+			r.Errorf("the agent has ended: %v", err)
+		}
+	})
+	r.agent, r.leave = a, sync.OnceFunc(func() { stop(); wg.Wait() })
+	r.until("the node is ready", func() bool {
+		n := a.Node()
+		return n != nil && ready(n.Status.Conditions)
+	})
+	r.until("the service account is there", func() bool {
+		_, err := r.Get(ctx, gr.ServiceAccounts, "default", "default", "")
+		return err == nil
+	})
+}
+
+// restart ends the agent and starts another one.
+func (r *room) restart() {
+	r.Helper()
+	r.leave()
+	r.start()
+}
+
+func ready(all []corev1.NodeCondition) bool {
+	for _, c := range all {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// until waits for something, which the test says what it is.
+func (r *room) until(what string, is func() bool) {
+	r.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// create makes an object of a text.
+func create[T kind.Object](r *room, on schema.GroupResource, into T, text string) T {
+	r.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+		r.Fatal(err)
+	}
+	o, err := r.Create(r.Context(), on, into)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return o.(T)
+}
+
+// run makes a Pod of the container that a text says; it runs on the node. Without args it shows what it sees, and stays.
+func (r *room) run(name, container string) {
+	r.Helper()
+	if !strings.Contains(container, "args:") {
+		container = "args: [show, -stay]\n    " + container
+	}
+	create(r, gr.Pods, &corev1.Pod{}, fmt.Sprintf(`
+metadata: {name: %s, namespace: default}
+spec:
+  nodeName: a
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: c
+    image: proa.test/tool:1
+    %s
+`, name, container))
+}
+
+// pod is a Pod as it is now, or nil.
+func (r *room) pod(name string) *corev1.Pod {
+	r.Helper()
+	o, err := r.Get(r.Context(), gr.Pods, "default", name, "")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+	return o.(*corev1.Pod)
+}
+
+// await waits until a Pod is what it should be.
+func (r *room) await(name, what string, is func(*corev1.Pod) bool) (p *corev1.Pod) {
+	r.Helper()
+	defer func() {
+		if r.Failed() && p != nil {
+			r.Logf("%s is %+v", name, p.Status)
+		}
+	}()
+	r.until(name+" "+what, func() bool {
+		p = r.pod(name)
+		return p != nil && is(p)
+	})
+	return p
+}
+
+func running(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodRunning && len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].Ready
+}
+
+func failed(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }
+
+// rejected waits for the refusal of a Pod.
+func (r *room) rejected(name, reason, message string) {
+	r.Helper()
+	p := r.await(name, "is refused", failed)
+	if p.Status.Reason != reason || p.Status.Message != message {
+		r.Errorf("%s: %s: %s\nwant %s: %s", name, p.Status.Reason, p.Status.Message, reason, message)
+	}
+	r.remove(name)
+}
+
+// remove deletes a Pod and waits until it is gone.
+func (r *room) remove(name string) {
+	r.Helper()
+	if err := r.Delete(context.WithoutCancel(r.Context()), gr.Pods, "default", name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		r.Fatal(err)
+	}
+	r.until(name+" is gone", func() bool {
+		_, err := r.Get(context.WithoutCancel(r.Context()), gr.Pods, "default", name, "")
+		return apierrors.IsNotFound(err)
+	})
+}
+
+// empty removes all Pods.
+func (r *room) empty() {
+	all, err := r.View(context.WithoutCancel(r.Context()), gr.Pods)
+	if err != nil {
+		r.Error(err)
+		return
+	}
+	for o := range all.List("default") {
+		r.remove(o.GetName())
+	}
+}
+
+// said is the log of the container of a Pod.
+func (r *room) said(name string) string {
+	r.Helper()
+	files, err := filepath.Glob(filepath.Join(r.config.Dir, "logs", "pods", "default_"+name+"_*", "c", "0.log"))
+	if err != nil {
+		r.Fatal(err)
+	}
+	if len(files) == 0 {
+		return ""
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		r.Fatal(err)
+	}
+	return string(text)
+}
+
+func (r *room) expect(name string, lines ...string) {
+	r.Helper()
+	var text string
+	for _, line := range lines {
+		r.until(fmt.Sprintf("%q in the log of %s, which is\n%s", line, name, text), func() bool {
+			text = r.said(name)
+			return strings.Contains(text, line)
+		})
+	}
+}
