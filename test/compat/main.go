@@ -73,12 +73,13 @@ func controllers() []string {
 	}
 }
 
-// proaControllers are proa's names of the same loops. That of definitions is
-// part of upstream's API server.
+// proaControllers are proa's names of the same loops, and those that are part
+// of upstream's API server.
 func proaControllers() []string {
 	return []string{
 		"service-account-controller", "root-ca-cert-publisher", "namespace-controller", "clusterrole-aggregation-controller",
-		"pv-protection-controller", "pvc-protection-controller", "volumeattributesclass-protection-controller", "crd-finalizer",
+		"pv-protection-controller", "pvc-protection-controller", "volumeattributesclass-protection-controller",
+		"crd-finalizer", "local-availability-controller", "flow-schema-controller",
 	}
 }
 
