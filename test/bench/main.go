@@ -5,9 +5,10 @@
 //	go run ./test/bench --proa bin/proa                    start proa, measure it
 //	go run ./test/bench --proa bin/proa --upstream --out docs/benchmarks.md
 //
-// There are four suites: front (requests and watches), loops (controllers),
-// schedule (the scheduler) and node (the agent, with real containers: as root).
-// --suite chooses one; --only chooses measurements of the last three by a regular expression, --list names them, --scale makes the
+// There are five suites: front (requests and watches), loops (controllers),
+// schedule (the scheduler), node (the agent, with real containers: as root) and
+// traffic (Services and names, in network namespaces: as root).
+// --suite chooses one; --only chooses measurements of all but the first by a regular expression, --list names them, --scale makes the
 // numbers of nodes and Pods smaller or larger. With --out the sections of the
 // suites that did not run stay as they are.
 //
@@ -53,7 +54,7 @@ type settings struct {
 	scale    float64        // factor for the sizes of the schedule suite
 	limit    time.Duration  // longest wait for one result of loops and scheduler
 	large    bool           // run the largest workload on upstream too
-	only     *regexp.Regexp // measurements of loops, schedule and node to run
+	only     *regexp.Regexp // measurements of all suites but front to run
 	bin      string         // the path of proa; the parts of a node are beside it
 }
 
@@ -74,9 +75,9 @@ type flags struct {
 
 func parse() (flags, error) {
 	var f flags
-	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule, node, or all but node")
-	flag.StringVar(&f.only, "only", "", "measurements of loops, schedule and node to run, as a regular expression")
-	flag.BoolVar(&f.list, "list", false, "name the measurements of loops, schedule and node, and do nothing else")
+	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule, node, traffic, or all but the last two")
+	flag.StringVar(&f.only, "only", "", "measurements of loops, schedule, node and traffic to run, as a regular expression")
+	flag.BoolVar(&f.list, "list", false, "name the measurements of loops, schedule, node and traffic, and do nothing else")
 	flag.IntVar(&f.wakes, "wakes", 200, "samples of each loop that is woken")
 	flag.IntVar(&f.replicas, "replicas", 500, "Pods of the Deployment")
 	flag.IntVar(&f.nodes, "nodes", 1000, "nodes of the idle measurement")
@@ -162,6 +163,7 @@ func suites() []suite {
 		{"loops", "Controllers", whole(loopSteps)},
 		{"schedule", "Scheduler", whole(scheduleSteps)},
 		{"node", "Node", agents},
+		{"traffic", "Traffic", traffic},
 	}
 }
 
@@ -173,11 +175,14 @@ func run(ctx context.Context, f flags) error {
 		for _, s := range agentSteps() {
 			fmt.Println(s.name)
 		}
+		for _, s := range trafficSteps() {
+			fmt.Println(s.name)
+		}
 		return nil
 	}
 	var sections []section
 	for _, s := range suites() {
-		if f.suite != s.name && (f.suite != "all" || s.name == "node") {
+		if f.suite != s.name && (f.suite != "all" || s.name == "node" || s.name == "traffic") {
 			continue
 		}
 		part := section{suite: s}
@@ -191,7 +196,7 @@ func run(ctx context.Context, f flags) error {
 		sections = append(sections, part)
 	}
 	if len(sections) == 0 {
-		return fmt.Errorf("there is no suite %q; take front, loops, schedule, node or all", f.suite)
+		return fmt.Errorf("there is no suite %q; take front, loops, schedule, node, traffic or all", f.suite)
 	}
 	return report(f, sections)
 }

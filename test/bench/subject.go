@@ -18,7 +18,9 @@ type subject struct {
 	// nil for a running server.
 	whole func(context.Context, ...string) (*upstream.System, error)
 	// agent starts a cluster with a node that runs containers; nil for a running server.
-	agent    agentStart
+	agent agentStart
+	// edge starts the last hop: Services and names on a node; nil for a running server.
+	edge     edgeStart
 	accounts bool // front has the controller that makes default ServiceAccounts
 	// simulates tells that whole can be asked to simulate nodes.
 	simulates bool
@@ -45,6 +47,7 @@ func (f flags) systems() []*subject {
 				return upstream.Start(ctx, upstream.Options{Whole: true, ManagerArgs: []string{"--node-monitor-grace-period=10m"}})
 			},
 			agent:    startKubelet,
+			edge:     startUpstreamEdge,
 			accounts: f.manager,
 		})
 	}
@@ -56,6 +59,7 @@ func (f flags) systems() []*subject {
 				return upstream.StartProa(ctx, f.proa, args...)
 			},
 			agent:     startAgent(f.proa),
+			edge:      startEdge,
 			accounts:  true,
 			simulates: canSimulate(f.proa),
 		})

@@ -1,0 +1,99 @@
+// Command edge is the last hop of proa alone: the rules of Services and the names of the cluster, as an agent runs them on a
+// node, in a process of its own, so that they can be measured beside kube-proxy and CoreDNS.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"proa.dev/client"
+	"proa.dev/client/remote"
+	"proa.dev/kinds/gr"
+	"proa.dev/network/dns"
+	"proa.dev/network/service"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "edge:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	kubeconfig := flag.String("kubeconfig", "", "how to reach the cluster")
+	name := flag.String("node", "", "the name of the node")
+	address := flag.String("dns", "10.96.0.10", "the address at which names are answered")
+	services := flag.String("service-cidr", "10.96.0.0/16", "the network of Services")
+	pods := flag.String("cluster-cidr", "10.244.0.0/16", "the network of Pods")
+	flag.Parse()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	c, err := dial(ctx, *kubeconfig, log)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ip, err1 := netip.ParseAddr(*address)
+	serviceCIDR, err2 := netip.ParsePrefix(*services)
+	clusterCIDR, err3 := netip.ParsePrefix(*pods)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	rules := service.Config{
+		NodeName: *name, Answers: []netip.Addr{ip}, ServiceCIDRs: []netip.Prefix{serviceCIDR}, ClusterCIDRs: []netip.Prefix{clusterCIDR}, Log: log,
+	}
+	names := dns.Config{Addresses: []netip.Addr{ip}, CIDRs: []netip.Prefix{serviceCIDR, clusterCIDR}, Log: log}
+	for on, to := range map[schema.GroupResource][]*client.View{
+		gr.Services: {&rules.Services, &names.Services}, gr.EndpointSlices: {&rules.Slices, &names.Slices}, gr.Nodes: {&rules.Nodes}, gr.Namespaces: {&names.Namespaces},
+	} {
+		view, err := c.View(ctx, on)
+		if err != nil {
+			return err
+		}
+		for _, v := range to {
+			*v = view
+		}
+	}
+	proxy, err := service.New(rules)
+	if err != nil {
+		return err
+	}
+	server, err := dns.New(names)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { cancel(proxy.Run(ctx)) })
+	wg.Go(func() { cancel(server.Serve(ctx)) })
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// dial is the client that agents use.
+func dial(ctx context.Context, kubeconfig string, log *slog.Logger) (*remote.Client, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	var trust *tls.Config
+	if trust, err = rest.TLSConfigFor(config); err != nil {
+		return nil, err
+	}
+	return remote.New(ctx, remote.Config{URL: config.Host, TLS: trust, Agent: "edge", Log: log})
+}

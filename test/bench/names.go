@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// ask measures the DNS of the cluster, over UDP from the client: names of Services, and names that are not there, as the search
+// list of Pods makes many of them.
+func (a *arena) ask(ctx context.Context) error {
+	if err := a.fill(ctx, 5000); err != nil {
+		return err
+	}
+	zone := "." + a.namespace + ".svc.cluster.local."
+	for _, kind := range []struct {
+		what string
+		code int
+		name func(i int) string
+	}{
+		{"names of Services", dns.RcodeSuccess, func(i int) string { return filledName(i%a.filled) + zone }},
+		{"one name", dns.RcodeSuccess, func(int) string { return filledName(0) + zone }},
+		{"names that are not there", dns.RcodeNameError, func(i int) string { return fmt.Sprintf("example-%d.com", i%a.filled) + zone }},
+	} {
+		if err := a.query(ctx, kind.what, kind.code, kind.name); err != nil {
+			return fmt.Errorf("%s: %w", kind.what, err)
+		}
+	}
+	return nil
+}
+
+// query asks for as many names as some workers can, after every name was asked for once.
+func (a *arena) query(ctx context.Context, what string, code int, name func(int) string) error {
+	const hands = 16
+	var mu sync.Mutex // guards took and errs
+	var took []time.Duration
+	var errs []error
+	ask := func(window time.Duration, limit int) {
+		var wg sync.WaitGroup
+		deadline := time.Now().Add(window)
+		for h := range hands {
+			wg.Go(func() {
+				mine, err := a.questions(ctx, code, func(i int) string { return name(i*hands + h) }, deadline, limit/hands)
+				mu.Lock()
+				defer mu.Unlock()
+				took, errs = append(took, mine...), append(errs, err)
+			})
+		}
+		wg.Wait()
+	}
+	ask(time.Minute, a.filled)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	took, errs = nil, nil
+	before, err := cpuWithChildren(a.names())
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	ask(a.set.window, 1<<40)
+	lasted := time.Since(start)
+	after, err := cpuWithChildren(a.names())
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	a.r.add("DNS, "+what, "/s", float64(len(took))/lasted.Seconds(), higher)
+	a.r.add("DNS, "+what+", p50", "ms", millis(took, 50), lower)
+	a.r.add("DNS, "+what+", p99", "ms", millis(took, 99), lower)
+	a.r.add("DNS, "+what+", processor time of 1000", "ms", float64(after-before)/float64(time.Millisecond)/float64(len(took))*1000, lower)
+	return nil
+}
+
+// questions asks one after the other over one socket.
+func (a *arena) questions(ctx context.Context, code int, name func(int) string, deadline time.Time, limit int) (took []time.Duration, err error) {
+	var socket net.Conn
+	err = a.client.Do(func() (err error) {
+		socket, err = net.Dial("udp", net.JoinHostPort(arenaDNS, "53"))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close()
+	buf := make([]byte, 4096)
+	for i := 0; i < limit && ctx.Err() == nil && time.Now().Before(deadline); i++ {
+		q := new(dns.Msg).SetQuestion(name(i), dns.TypeA)
+		packet, err := q.Pack()
+		if err != nil {
+			return nil, err
+		}
+		start := time.Now()
+		answer, err := exchange(socket, packet, buf, q.Id)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name(i), err)
+		}
+		took = append(took, time.Since(start))
+		if answer.Rcode != code || code == dns.RcodeSuccess && len(answer.Answer) == 0 {
+			return nil, fmt.Errorf("%s: the answer is %s with %d records", name(i), dns.RcodeToString[answer.Rcode], len(answer.Answer))
+		}
+	}
+	return took, nil
+}
+
+// exchange sends a packet until there is an answer to it, as resolvers do.
+func exchange(socket net.Conn, packet, buf []byte, id uint16) (*dns.Msg, error) {
+	var last error
+	for range 5 {
+		if _, err := socket.Write(packet); err != nil {
+			last = err
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		_ = socket.SetReadDeadline(time.Now().Add(2 * time.Second))
+		for {
+			n, err := socket.Read(buf)
+			if err != nil {
+				last = err
+				break
+			}
+			answer := new(dns.Msg)
+			if err := answer.Unpack(slices.Clone(buf[:n])); err == nil && answer.Id == id {
+				return answer, nil
+			}
+		}
+	}
+	return nil, last
+}

@@ -1,0 +1,380 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"proa.dev/test/lab"
+)
+
+// trafficStep is one measurement of the last hop.
+type trafficStep struct {
+	name string
+	ours bool // there is nothing of upstream to compare with
+	run  func(context.Context, *arena) error
+}
+
+// trafficSteps use one arena after the other; the number of Services grows.
+func trafficSteps() []trafficStep {
+	return []trafficStep{
+		{name: "change with 10 Services", run: func(ctx context.Context, a *arena) error { return a.changes(ctx, 10) }},
+		{name: "ready", run: func(ctx context.Context, a *arena) error { return a.ready(ctx) }},
+		{name: "requests", run: func(ctx context.Context, a *arena) error { return a.requests(ctx) }},
+		{name: "change with 5000 Services", run: func(ctx context.Context, a *arena) error { return a.changes(ctx, 5000) }},
+		{name: "names", run: func(ctx context.Context, a *arena) error { return a.ask(ctx) }},
+		{name: "200 Services a second", run: func(ctx context.Context, a *arena) error { return a.rush(ctx, 200, 10*time.Second) }},
+	}
+}
+
+// service is a Service without a selector: its endpoints are written by this tool.
+func (a *arena) service(ctx context.Context, name string) (*corev1.Service, error) {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	return s, a.services().create(ctx, s)
+}
+
+// slice leads a Service to servers.
+func (a *arena) slice(service string, servers ...int) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: a.namespace, Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(whoPort)), Protocol: new(corev1.ProtocolTCP)}},
+	}
+	for _, i := range servers {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a.address(i)}, NodeName: new(nodeName(0)), Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+	}
+	return s
+}
+
+// fill makes Services with three endpoints each until there are n.
+func (a *arena) fill(ctx context.Context, n int) error {
+	n = a.set.scaled(n)
+	if a.filled >= n {
+		return nil
+	}
+	first := a.filled
+	_, _, err := workers(a.set.parallel, time.Hour, n-first, func(i int) error {
+		name := filledName(first + i)
+		if _, err := a.service(ctx, name); err != nil {
+			return err
+		}
+		return a.slices().create(ctx, a.slice(name, 0, 1, 2))
+	})
+	if err != nil {
+		return err
+	}
+	a.filled = n
+	var last corev1.Service
+	if err := a.services().get(ctx, filledName(n-1), &last); err != nil {
+		return err
+	}
+	if _, err := a.until(ctx, last.Spec.ClusterIP, ""); err != nil {
+		return err
+	}
+	return a.rest(ctx)
+}
+
+func filledName(i int) string { return fmt.Sprintf("svc-%05d", i) }
+
+// rest waits until the last hop has nothing to do.
+func (a *arena) rest(ctx context.Context) error {
+	const calm = 30 * time.Millisecond // of processor time in half a second
+	return until(ctx, 2*time.Minute, func() (bool, error) {
+		before, err := cpuWithChildren(a.edge)
+		if err != nil {
+			return false, err
+		}
+		if err := sleep(ctx, 500*time.Millisecond); err != nil {
+			return false, err
+		}
+		after, err := cpuWithChildren(a.edge)
+		return after-before < calm, err
+	})
+}
+
+// until connects from the client again and again until a server of that name answers at port 80 of an address, and returns
+// when it did. No name stands for all.
+func (a *arena) until(ctx context.Context, ip, name string) (at time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, a.set.limit)
+	defer cancel()
+	err = a.client.Do(func() error {
+		dialer := net.Dialer{Timeout: 50 * time.Millisecond}
+		var last error
+		for ctx.Err() == nil {
+			var who string
+			if who, last = whoIs(ctx, &dialer, ip); last == nil && (name == "" || who == name) {
+				at = time.Now()
+				return nil
+			}
+			time.Sleep(200 * time.Microsecond)
+		}
+		return errors.Join(fmt.Errorf("%s does not answer for %q", ip, name), last)
+	})
+	return at, err
+}
+
+func whoIs(ctx context.Context, dialer *net.Dialer, ip string) (string, error) {
+	c, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(ip, "80"))
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+// changes moves the one endpoint of a Service from a server to another, again and again, among n Services.
+func (a *arena) changes(ctx context.Context, n int) error {
+	if err := a.fill(ctx, n); err != nil {
+		return err
+	}
+	const count = 20
+	name := "moving-" + strconv.Itoa(n)
+	service, err := a.service(ctx, name)
+	if err != nil {
+		return err
+	}
+	slice := a.slice(name, 0)
+	if err := a.slices().create(ctx, slice); err != nil {
+		return err
+	}
+	if _, err := a.until(ctx, service.Spec.ClusterIP, a.name(0)); err != nil {
+		return err
+	}
+	if err := a.rest(ctx); err != nil {
+		return err
+	}
+	before, err := cpuWithChildren(a.proxy())
+	if err != nil {
+		return err
+	}
+	var took []time.Duration
+	for i := range count {
+		to := (i + 1) % 2
+		slice.Endpoints = a.slice(name, to).Endpoints
+		start := time.Now()
+		if err := a.slices().update(ctx, name, slice); err != nil {
+			return err
+		}
+		at, err := a.until(ctx, service.Spec.ClusterIP, a.name(to))
+		if err != nil {
+			return err
+		}
+		took = append(took, at.Sub(start))
+		// Whoever waits a while between two changes by default (kube-proxy: a second) shall not have to.
+		if err := sleep(ctx, 1200*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	after, err := cpuWithChildren(a.proxy())
+	if err != nil {
+		return err
+	}
+	with := fmt.Sprintf("one endpoint changed, with %d Services, ", a.filled)
+	a.r.add(with+"until in force, p50", "ms", millis(took, 50), lower)
+	a.r.add(with+"until in force, p99", "ms", millis(took, 99), lower)
+	a.r.add(with+"processor time", "ms", float64(after-before)/float64(time.Millisecond)/count, lower)
+	return memory(a.r, a.edge, fmt.Sprintf("proxy and DNS with %d Services", a.filled))
+}
+
+// ready lets Pods become ready, one at a time, and waits until the Service answers.
+func (a *arena) ready(ctx context.Context) error {
+	if err := a.fill(ctx, 10); err != nil {
+		return err
+	}
+	const count = 20
+	pods := place{door: a.core, namespace: a.namespace, resource: "pods"}
+	var took []time.Duration
+	for i := range count {
+		name := "ready-" + strconv.Itoa(i)
+		service := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name},
+			Spec: corev1.ServiceSpec{
+				Selector: map[string]string{"app": name},
+				Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(whoPort)}},
+			},
+		}
+		if err := a.services().create(ctx, service); err != nil {
+			return err
+		}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name, Labels: map[string]string{"app": name}},
+			Spec:       corev1.PodSpec{NodeName: nodeName(0), Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+		}
+		if err := pods.create(ctx, pod); err != nil {
+			return err
+		}
+		if err := a.status(ctx, pod, corev1.ConditionFalse); err != nil {
+			return err
+		}
+		if err := a.rest(ctx); err != nil {
+			return err
+		}
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		start := time.Now()
+		if err := a.status(ctx, pod, corev1.ConditionTrue); err != nil {
+			return err
+		}
+		at, err := a.until(ctx, service.Spec.ClusterIP, "")
+		if err != nil {
+			return err
+		}
+		took = append(took, at.Sub(start))
+	}
+	a.r.add("Pod Ready to first answered request, p50", "ms", millis(took, 50), lower)
+	a.r.add("Pod Ready to first answered request, p99", "ms", millis(took, 99), lower)
+	return nil
+}
+
+// status says of a Pod, in the kubelet's place, that it runs at the address of the first server, and whether it is ready.
+func (a *arena) status(ctx context.Context, pod *corev1.Pod, ready corev1.ConditionStatus) error {
+	now := metav1.Now()
+	pod.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIP: a.address(0), PodIPs: []corev1.PodIP{{IP: a.address(0)}}, StartTime: &now,
+		Conditions: []corev1.PodCondition{
+			{Type: corev1.PodReady, Status: ready, LastTransitionTime: now},
+			{Type: corev1.ContainersReady, Status: ready, LastTransitionTime: now},
+		},
+	}
+	return a.core.Put().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("status").Body(pod).Do(ctx).Into(pod)
+}
+
+// webPort is where servers answer HTTP.
+const webPort = 8080
+
+// requests measures HTTP from the client to the servers through a Service, and without it.
+func (a *arena) requests(ctx context.Context) error {
+	if err := a.fill(ctx, 10); err != nil {
+		return err
+	}
+	for i, pod := range a.pods {
+		if _, err := a.start(pod, "web-"+strconv.Itoa(i), a.tool, "serve", "-quiet", "-port", strconv.Itoa(webPort)); err != nil {
+			return err
+		}
+	}
+	service, err := a.service(ctx, "web")
+	if err != nil {
+		return err
+	}
+	slice := a.slice("web", 0, 1, 2)
+	slice.Ports[0].Port = new(int32(webPort))
+	if err := a.slices().create(ctx, slice); err != nil {
+		return err
+	}
+	direct, through := "http://"+net.JoinHostPort(a.address(0), strconv.Itoa(webPort))+"/", "http://"+service.Spec.ClusterIP+"/"
+	for _, url := range []string{direct, through} {
+		if err := until(ctx, 30*time.Second, func() (bool, error) {
+			return a.client.Command(ctx, a.tool, "get", "-timeout", "1s", url).Run() == nil, nil
+		}); err != nil {
+			return fmt.Errorf("%s: %w", url, err)
+		}
+	}
+	for _, way := range []struct{ name, url string }{{"straight to a Pod (the floor)", direct}, {"through the ClusterIP", through}} {
+		for _, connections := range []string{"kept", "new"} {
+			if err := a.load(ctx, a.client, way.name+", "+connections+" connections", connections, way.url); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// load is one run of the tool's.
+func (a *arena) load(ctx context.Context, from *lab.Net, name, connections, url string, args ...string) error {
+	args = append([]string{"load", "-rate", "0", "-workers", "16", "-for", a.set.window.String(), "-connections", connections}, args...)
+	cmd := from.Command(ctx, a.tool, append(args, url)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, tailOf(out))
+	}
+	var lane struct{ Rate, P50, P99 float64 }
+	if err := json.Unmarshal(out, &lane); err != nil {
+		return err
+	}
+	a.r.add("requests "+name, "/s", lane.Rate, higher)
+	a.r.add("requests "+name+", p50", "ms", lane.P50, lower)
+	a.r.add("requests "+name+", p99", "ms", lane.P99, lower)
+	return nil
+}
+
+func tailOf(data []byte) string { return string(data[max(0, len(data)-1000):]) }
+
+// rush creates Services with one endpoint at a rate, and waits for some of them.
+func (a *arena) rush(ctx context.Context, rate int, last time.Duration) error {
+	const every = 10
+	n := int(float64(rate) * last.Seconds() * min(a.set.scale, 1))
+	if err := a.rest(ctx); err != nil {
+		return err
+	}
+	before, err := cpuWithChildren(a.proxy())
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex // guards took and errs
+	var took []time.Duration
+	var errs []error
+	var wg sync.WaitGroup
+	start := time.Now()
+	for i := range n {
+		if err := sleep(ctx, time.Until(start.Add(time.Duration(i)*time.Second/time.Duration(rate)))); err != nil {
+			return err
+		}
+		wg.Go(func() {
+			name := fmt.Sprintf("rush-%05d", i)
+			service, err := a.service(ctx, name)
+			begun := time.Now()
+			if err == nil {
+				err = a.slices().create(ctx, a.slice(name, i%3))
+			}
+			var at time.Time
+			if err == nil && i%every == 0 {
+				at, err = a.until(ctx, service.Spec.ClusterIP, "")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+			} else if !at.IsZero() {
+				took = append(took, at.Sub(begun))
+			}
+		})
+	}
+	wg.Wait()
+	if len(errs) > 0 {
+		return fmt.Errorf("%d of %d Services failed: %w", len(errs), n, errs[0])
+	}
+	lasted := time.Since(start)
+	if err := a.rest(ctx); err != nil {
+		return err
+	}
+	after, err := cpuWithChildren(a.proxy())
+	if err != nil {
+		return err
+	}
+	with := fmt.Sprintf("%d Services a second, among %d, ", rate, a.filled)
+	a.r.add(with+"endpoint written to rule in force, p50", "ms", millis(took, 50), lower)
+	a.r.add(with+"endpoint written to rule in force, p99", "ms", millis(took, 99), lower)
+	a.r.add(with+"processor time of the proxy a Service", "ms", float64(after-before)/float64(time.Millisecond)/float64(n), lower)
+	a.r.add(with+"rate kept", "/s", float64(n)/lasted.Seconds(), higher)
+	return nil
+}
