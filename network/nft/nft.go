@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"sync"
 
 	"github.com/google/nftables"
@@ -100,11 +101,29 @@ func Renew(c *nftables.Conn, name string) *nftables.Table {
 	return Fresh(c, name)
 }
 
-// AddSet adds a set. It gives it the number by which a transaction knows it; the library would count in a variable that
-// all connections share.
+// AddSet adds a set.
 func AddSet(c *nftables.Conn, s *nftables.Set, elements ...nftables.SetElement) error {
+	return c.AddSet(Numbered(s), elements)
+}
+
+// Numbered gives a set the number by which a transaction knows it; the library would count in a variable that all connections
+// share.
+func Numbered(s *nftables.Set) *nftables.Set {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(s.Name))
 	s.ID = h.Sum32() | 1
-	return c.AddSet(s, elements)
+	return s
+}
+
+// chunk is how many elements go into one message, whose lists hold 64 KiB.
+const chunk = 256
+
+// InChunks adds or deletes elements, many of them in several messages.
+func InChunks(s *nftables.Set, list []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error) error {
+	for part := range slices.Chunk(list, chunk) {
+		if err := do(s, part); err != nil {
+			return err
+		}
+	}
+	return nil
 }

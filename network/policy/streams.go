@@ -1,0 +1,51 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// openStreams opens the way to the connections that the kernel knows. What it returns makes the kernel forget those of
+// addresses that have lost their owner: a connection that was let through when it began is not judged again, and the next owner
+// of the address could use it.
+func openStreams() (func(map[netip.Addr]bool) error, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, fmt.Errorf("open connection tracking: %w", err)
+	}
+	return func(of map[netip.Addr]bool) error {
+		for six, family := range map[bool]netlink.InetFamily{false: unix.AF_INET, true: unix.AF_INET6} {
+			mine := ends{}
+			for a := range of {
+				if a.Is6() == six {
+					mine[a] = true
+				}
+			}
+			if len(mine) == 0 {
+				continue
+			}
+			if _, err := handle.ConntrackDeleteFilters(netlink.ConntrackTable, family, mine); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+				return fmt.Errorf("forget connections: %w", err)
+			}
+		}
+		return nil
+	}, nil
+}
+
+// ends are addresses that connections begin or end at.
+type ends map[netip.Addr]bool
+
+// MatchConntrackFlow says which connections the kernel shall forget.
+func (e ends) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
+	for _, ip := range []net.IP{f.Forward.SrcIP, f.Forward.DstIP, f.Reverse.SrcIP, f.Reverse.DstIP} {
+		if a, ok := netip.AddrFromSlice(ip); ok && e[a.Unmap()] {
+			return true
+		}
+	}
+	return false
+}
