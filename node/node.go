@@ -44,6 +44,7 @@ import (
 	"proa.dev/node/stats"
 	"proa.dev/node/topology"
 	"proa.dev/node/volume"
+	"proa.dev/node/volume/mounts"
 )
 
 // parallelPulls is how many images are pulled at a time.
@@ -137,6 +138,9 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 			a.close()
 		}
 	}()
+	if err := a.share(); err != nil {
+		return nil, err
+	}
 	if err := a.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -232,6 +236,23 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		a.pods.Again(uid)
 	})
 	return a, nil
+}
+
+// share lets containers and the machine see each other's mounts in the node's folder, also where the machine shares none. What
+// is mounted there already must stay as it is, so it is done before anything is.
+func (a *Agent) share() error {
+	dir, err := filepath.EvalSymlinks(a.Dir)
+	if err != nil {
+		return err
+	}
+	table, err := mounts.Table()
+	if err != nil {
+		return err
+	}
+	if len(mounts.Under(table, dir)) > 0 {
+		return nil
+	}
+	return mounts.Share(dir)
 }
 
 // connect reaches the runtime, and starts it if it is the node's own.

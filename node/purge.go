@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 
 	"proa.dev/node/cgroup"
 	"proa.dev/node/shutdown"
@@ -21,6 +22,9 @@ func Purge(_ context.Context, dir string, log *slog.Logger) error {
 	table, err := mounts.Table()
 	if err != nil {
 		return errors.Join(append(errs, err)...)
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
 	}
 	for _, m := range mounts.Under(table, dir) {
 		errs = append(errs, mounts.Unmount(m.Point))
