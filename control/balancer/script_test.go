@@ -1,0 +1,27 @@
+package balancer_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/control/balancer"
+	"proa.dev/control/cloud"
+	"proa.dev/control/controltest"
+)
+
+// kept are ports that the tests keep for the system.
+func kept() []balancer.Port {
+	return []balancer.Port{{Protocol: corev1.ProtocolTCP, Number: 22, Owner: "SSH"}, {Protocol: corev1.ProtocolTCP, Number: 10250, Owner: "the node agent"}}
+}
+
+func TestScripts(t *testing.T) {
+	controltest.Scripts(t, "testdata/scripts/*.txt", cloud.Controllers(balancer.Provider(kept()), nil)...)
+}
+
+// TestOff runs the loop of a cluster whose load balancers come from somebody else.
+func TestOff(t *testing.T) {
+	p := balancer.Provider(nil)
+	p.Off = true
+	controltest.Scripts(t, "testdata/off/*.txt", cloud.Controllers(p, nil)...)
+}

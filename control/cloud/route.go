@@ -1,0 +1,180 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/control"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+)
+
+const (
+	// listedFor is how long a list of routes is good for: many nodes come at once.
+	listedFor = time.Second
+	// againAfter is when routes are looked at although nothing has happened here.
+	againAfter = time.Minute
+)
+
+// routes makes the cloud's network lead to the Pods of each node.
+func routes(r Routes, clusters []netip.Prefix) control.Controller {
+	l := &routing{Routes: r, clusters: clusters}
+	return control.Controller{
+		Name: "route-controller", Component: "route_controller", For: gr.Nodes,
+		When: func(old, now kind.Object) bool {
+			a, _ := old.(*corev1.Node)
+			b, _ := now.(*corev1.Node)
+			return a == nil || b == nil || !slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) || !slices.Equal(a.Status.Addresses, b.Status.Addresses)
+		},
+		Writes: []control.Write{{On: gr.Nodes, Do: "get update/status"}},
+		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+			return l.reconcile(ctx, c, k)
+		},
+	}
+}
+
+// routing is one loop with one worker. What it remembers is only the last list, for a moment.
+type routing struct {
+	Routes
+	clusters []netip.Prefix
+
+	mu   sync.Mutex // guards what follows
+	list []Route
+	when time.Time
+}
+
+func (l *routing) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+	list, err := l.listed(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("error listing routes: %w", err)
+	}
+	gone := func(node string) bool { return l.gone(ctx, c, node) }
+	n, found := control.Get[*corev1.Node](c, gr.Nodes, "", k.Name)
+	if !found {
+		n = nil
+	}
+	remove, create := l.plan(n, list, gone)
+	var errs []error
+	for _, r := range remove {
+		if err := l.Delete(ctx, r); err != nil {
+			errs = append(errs, fmt.Errorf("delete route %s: %w", r, err))
+		}
+	}
+	made := true
+	for _, r := range create {
+		if err := l.Create(ctx, string(n.UID), r); err != nil {
+			made = false
+			errs = append(errs, err)
+			c.Event(n, corev1.EventTypeWarning, "FailedToCreateRoute", "Could not create route %s %s for node %s: %v", n.UID, r.Destination, n.Name, err)
+		}
+	}
+	if len(remove)+len(create) > 0 {
+		l.forget()
+	}
+	if n == nil {
+		return 0, errors.Join(errs...)
+	}
+	if len(n.Spec.PodCIDRs) > 0 {
+		errs = append(errs, reachable(ctx, c, n, made))
+	}
+	return againAfter, errors.Join(errs...)
+}
+
+// plan says which routes are wrong and which are missing, for one node; nil is one that is not there. Routes of nodes that are
+// gone go too, whoever is looked at.
+func (l *routing) plan(n *corev1.Node, list []Route, gone func(node string) bool) (remove, create []Route) {
+	want := map[netip.Prefix]bool{}
+	if n != nil {
+		for _, text := range n.Spec.PodCIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				want[p.Masked()] = true
+			}
+		}
+	}
+	for _, r := range list {
+		switch {
+		case !slices.ContainsFunc(l.clusters, r.Destination.Overlaps):
+		case r.Blackhole:
+			remove = append(remove, r)
+		case n != nil && r.Node == n.Name:
+			if want[r.Destination] && (r.Addresses == nil || sameAddresses(r.Addresses, n.Status.Addresses)) {
+				delete(want, r.Destination)
+			} else {
+				remove = append(remove, r)
+			}
+		case r.Node != "" && gone(r.Node):
+			remove = append(remove, r)
+		}
+	}
+	if n == nil {
+		return remove, nil
+	}
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil && want[p.Masked()] {
+			create = append(create, Route{Node: n.Name, Addresses: append([]corev1.NodeAddress{}, n.Status.Addresses...), Destination: p.Masked()})
+		}
+	}
+	return remove, create
+}
+
+func sameAddresses(a, b []corev1.NodeAddress) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(x corev1.NodeAddress) bool { return !slices.Contains(b, x) })
+}
+
+// gone says that there is no such node. The view may be the one that does not know it yet.
+func (l *routing) gone(ctx context.Context, c *control.Cluster, node string) bool {
+	if _, found := c.View(gr.Nodes).Get("", node); found {
+		return false
+	}
+	_, err := c.Get(ctx, gr.Nodes, "", node, "")
+	return apierrors.IsNotFound(err)
+}
+
+func (l *routing) listed(ctx context.Context) ([]Route, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.list != nil && time.Since(l.when) < listedFor {
+		return l.list, nil
+	}
+	list, err := l.List(ctx)
+	if err == nil {
+		l.list, l.when = list, time.Now()
+	}
+	return list, err
+}
+
+func (l *routing) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = nil
+}
+
+// reachable says in the Node whether there are ways to its Pods. Without them it takes none.
+func reachable(ctx context.Context, c *control.Cluster, n *corev1.Node, made bool) error {
+	want := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "RouteCreated", Message: "RouteController created a route"}
+	if !made {
+		want.Status, want.Reason, want.Message = corev1.ConditionTrue, "NoRouteCreated", "RouteController failed to create a route"
+	}
+	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == want.Type })
+	if i >= 0 && n.Status.Conditions[i].Status == want.Status && n.Status.Conditions[i].Reason == want.Reason {
+		return nil
+	}
+	next := n.DeepCopy()
+	want.LastHeartbeatTime, want.LastTransitionTime = metav1.Now(), metav1.Now()
+	if i >= 0 {
+		next.Status.Conditions[i] = want
+	} else {
+		next.Status.Conditions = append(next.Status.Conditions, want)
+	}
+	_, err := c.Update(ctx, gr.Nodes, next, "status")
+	return control.Gone(err)
+}
