@@ -95,6 +95,9 @@ func New(c Config) *Server {
 		c.Fair = fair.New(Seats)
 	}
 	c.Watches = cmp.Or(c.Watches, 50000)
+	if c.Authz != nil {
+		c.Authz = patient{c.Authz, NewRBACView(c.State)}
+	}
 	boundPatches()
 	return &Server{Config: c, queue: newQueue(c.State, c.Fair)}
 }
