@@ -14,10 +14,33 @@ import (
 
 // nodeFacts is what a decision depends on besides the objects.
 type nodeFacts struct {
-	name, zone  string
-	addresses   []netip.Addr
-	answers     []netip.Addr // cluster IPs that the node answers itself
-	externalIPs bool
+	name, zone string
+	addresses  []netip.Addr
+	answers    []netip.Addr // cluster IPs that the node answers itself
+	allowed
+}
+
+// allowed is which addresses may lead to Services, besides those that the cluster gives them.
+type allowed struct {
+	externalIPs []netip.Prefix        // external IPs that are served
+	balancers   []netip.Prefix        // addresses of load balancers that Pods and the node reach here, and not by going out
+	ofNode      func(netip.Addr) bool // the address is some node's
+	kept        []uint16              // ports that no Service has at the address of a node
+}
+
+// near tells whether what Pods and the node send to an address of a load balancer may be led to the Service right here. The
+// address stands in a status that somebody has written: it must not catch what is meant for others.
+func (a allowed) near(ip netip.Addr) bool { return a.node(ip) || contains(a.balancers, ip) }
+
+func (a allowed) node(ip netip.Addr) bool { return a.ofNode != nil && a.ofNode(ip) }
+
+// keeps tells whether a port is not for Services at that address.
+func (a allowed) keeps(ip netip.Addr, port uint16) bool {
+	return slices.Contains(a.kept, port) && a.node(ip)
+}
+
+func contains(list []netip.Prefix, ip netip.Addr) bool {
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // target says where packets for an address of a Service go.
@@ -43,6 +66,7 @@ type port struct {
 	name     string // as people know it: namespace/name:port
 	protocol uint8
 	six      bool
+	since    time.Time // when the Service was made
 
 	clusterIP netip.Addr
 	// vips lead addresses with the Service's port to targets, nodePort every address of the node with another port.
@@ -63,6 +87,7 @@ type vip struct {
 	addr netip.Addr
 	port uint16
 	to   target
+	far  bool // only what comes from outside the cluster is sent there
 }
 
 // policy is the external traffic policy, with what follows from it here.
@@ -115,9 +140,9 @@ func decide(svc *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice, no
 
 func decidePort(svc *corev1.Service, sp corev1.ServicePort, ip netip.Addr, endpoints []endpoint, node nodeFacts) port {
 	p := port{
-		name: portName(svc, sp), protocol: protocolNumber(sp.Protocol), six: ip.Is6(), clusterIP: ip, nodePort: uint16(sp.NodePort),
+		name: portName(svc, sp), protocol: protocolNumber(sp.Protocol), six: ip.Is6(), since: svc.CreationTimestamp.Time, clusterIP: ip, nodePort: uint16(sp.NodePort),
 	}
-	outside := addressesOutside(svc, ip.Is6(), node)
+	outside := addressesOutside(svc, sp, ip.Is6(), node)
 	use := usage{
 		internalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		externalLocal: externallyAccessible(svc) && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
@@ -139,7 +164,7 @@ func decidePort(svc *corev1.Service, sp corev1.ServicePort, ip netip.Addr, endpo
 	slices.SortFunc(p.hairpin, netip.Addr.Compare)
 	p.hairpin = slices.Compact(p.hairpin)
 
-	p.vips = append(p.vips, vip{ip, uint16(sp.Port), choice.internal(use)})
+	p.vips = append(p.vips, vip{addr: ip, port: uint16(sp.Port), to: choice.internal(use)})
 	if !use.external {
 		return p
 	}
@@ -147,7 +172,7 @@ func decidePort(svc *corev1.Service, sp corev1.ServicePort, ip netip.Addr, endpo
 	to, p.external = choice.outside(use)
 	p.nodeTo = to
 	for _, a := range outside.external {
-		p.vips = append(p.vips, vip{a, uint16(sp.Port), to})
+		p.vips = append(p.vips, vip{addr: a, port: uint16(sp.Port), to: to})
 	}
 	p.sources = sources(svc, outside.balancer, node)
 	for _, a := range outside.balancer {
@@ -155,7 +180,7 @@ func decidePort(svc *corev1.Service, sp corev1.ServicePort, ip netip.Addr, endpo
 		if len(p.sources) > 0 {
 			lb = toFirewall
 		}
-		p.vips = append(p.vips, vip{a, uint16(sp.Port), lb})
+		p.vips = append(p.vips, vip{addr: a, port: uint16(sp.Port), to: lb, far: !node.near(a)})
 	}
 	return p
 }
@@ -185,12 +210,11 @@ type outsideAddrs struct{ external, balancer []netip.Addr }
 
 func (o outsideAddrs) all() []netip.Addr { return slices.Concat(o.external, o.balancer) }
 
-func addressesOutside(svc *corev1.Service, six bool, node nodeFacts) (out outsideAddrs) {
-	if node.externalIPs {
-		for _, s := range svc.Spec.ExternalIPs {
-			if ip, ok := parse(s); ok && ip.Is6() == six {
-				out.external = append(out.external, ip)
-			}
+func addressesOutside(svc *corev1.Service, sp corev1.ServicePort, six bool, node nodeFacts) (out outsideAddrs) {
+	good := func(ip netip.Addr) bool { return ip.Is6() == six && reachable(ip) && !node.keeps(ip, uint16(sp.Port)) }
+	for _, s := range svc.Spec.ExternalIPs {
+		if ip, ok := parse(s); ok && good(ip) && contains(node.externalIPs, ip) {
+			out.external = append(out.external, ip)
 		}
 	}
 	for _, in := range svc.Status.LoadBalancer.Ingress {
@@ -198,7 +222,7 @@ func addressesOutside(svc *corev1.Service, six bool, node nodeFacts) (out outsid
 		if in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy {
 			continue
 		}
-		if ip, ok := parse(in.IP); ok && ip.Is6() == six {
+		if ip, ok := parse(in.IP); ok && good(ip) {
 			out.balancer = append(out.balancer, ip)
 		}
 	}

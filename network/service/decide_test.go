@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,7 +26,8 @@ var update = flag.Bool("update", false, "write what decide comes to into the sto
 //	slice NAME [PORTNAME:]PORT/PROTOCOL ENDPOINT...    a slice; an endpoint is its address with words behind commas:
 //	                     the name of its node, unready, terminating, gone (terminating and not serving), zone=Z, for=NODE
 //	forget NAME          a slice goes
-//	node [zone=Z] [address=A] [externalIPs]    what is known of the node, which is called here
+//	node [zone=Z] [address=A] [others=A] [externalIPs=CIDR] [balancers=CIDR] [kept=PORT]    what is known of the node, which is
+//	                     called here, of other nodes' addresses, and of what is allowed
 //	decide               shows what the Service needs
 func TestDecide(t *testing.T) {
 	files, err := filepath.Glob("testdata/decide/*.txt")
@@ -88,6 +90,8 @@ func (s *story) do(t *testing.T, line string) string {
 		delete(s.slices, rest)
 	case "node":
 		s.node = nodeFacts{name: "here"}
+		var others []netip.Addr
+		s.node.ofNode = func(ip netip.Addr) bool { return slices.Contains(others, ip) || slices.Contains(s.node.addresses, ip) }
 		for _, w := range strings.Fields(rest) {
 			switch k, v, _ := strings.Cut(w, "="); k {
 			case "zone":
@@ -95,7 +99,19 @@ func (s *story) do(t *testing.T, line string) string {
 			case "address":
 				s.node.addresses = append(s.node.addresses, netip.MustParseAddr(v))
 			case "externalIPs":
-				s.node.externalIPs = true
+				s.node.externalIPs = append(s.node.externalIPs, netip.MustParsePrefix(v))
+			case "balancers":
+				s.node.balancers = append(s.node.balancers, netip.MustParsePrefix(v))
+			case "others":
+				others = append(others, netip.MustParseAddr(v))
+			case "kept":
+				n, err := strconv.ParseUint(v, 10, 16)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.node.kept = append(s.node.kept, uint16(n))
+			default:
+				t.Fatalf("what is %q?", w)
 			}
 		}
 	case "decide":
@@ -168,7 +184,11 @@ func show(w wanted) string {
 		}
 		fmt.Fprintln(&out)
 		for _, v := range p.vips {
-			fmt.Fprintf(&out, "  %s -> %s\n", netip.AddrPortFrom(v.addr, v.port), v.to)
+			from := ""
+			if v.far {
+				from = " from outside"
+			}
+			fmt.Fprintf(&out, "  %s%s -> %s\n", netip.AddrPortFrom(v.addr, v.port), from, v.to)
 		}
 		if p.nodePort != 0 {
 			fmt.Fprintf(&out, "  node port %d -> %s\n", p.nodePort, p.nodeTo)
@@ -206,7 +226,7 @@ func FuzzDecide(f *testing.F) {
 		if yaml.Unmarshal(spec, &svc.Spec) != nil || yaml.Unmarshal(sliceText, s) != nil {
 			return
 		}
-		for _, p := range decide(svc, []*discoveryv1.EndpointSlice{s}, nodeFacts{name: "here", externalIPs: true}).ports {
+		for _, p := range decide(svc, []*discoveryv1.EndpointSlice{s}, nodeFacts{name: "here", allowed: allowed{externalIPs: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}}).ports {
 			for _, v := range p.vips {
 				if !v.addr.IsValid() || v.addr.Is6() != p.six {
 					t.Errorf("%v in a port of the other family", v)

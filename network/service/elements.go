@@ -10,8 +10,8 @@ import (
 )
 
 // elements is one set or map of the kernel, as it is and as it shall be after the next transaction. Several Services may want
-// the same element: two ports share a cluster IP, and nobody keeps two Services from having the same external IP. The first by
-// name gets it, and when it goes, the next.
+// the same element: two ports share a cluster IP, and nobody keeps two Services from having the same external IP. The oldest
+// gets it, and when it goes, the next.
 type elements struct {
 	set     *nftables.Set
 	claims  map[string][]claim

@@ -14,6 +14,8 @@ import (
 // health answers load balancers that ask whether this node has endpoints of a Service that keeps traffic on the node.
 type health struct {
 	log *slog.Logger
+	// healthy tells whether the rules are as they should be.
+	healthy func() bool
 
 	mu      sync.Mutex // guards the rest
 	want    map[key]healthCheck
@@ -32,8 +34,8 @@ type healthProblem struct {
 	err  error
 }
 
-func newHealth(log *slog.Logger) *health {
-	return &health{log: log, want: map[key]healthCheck{}, servers: map[key]*healthServer{}}
+func newHealth(log *slog.Logger, healthy func() bool) *health {
+	return &health{log: log, healthy: healthy, want: map[key]healthCheck{}, servers: map[key]*healthServer{}}
 }
 
 // set says what a Service needs; nil is nothing.
@@ -92,13 +94,14 @@ func (h *health) handler(k key) http.HandlerFunc {
 		h.mu.Lock()
 		n := h.want[k].local
 		h.mu.Unlock()
+		healthy := h.healthy()
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(n))
-		if n == 0 {
+		if n == 0 || !healthy {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		_, _ = fmt.Fprintf(w, "{\n\t\"service\": {\n\t\t\"namespace\": %q,\n\t\t\"name\": %q\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": true\n}",
-			k.namespace, k.name, n)
+		_, _ = fmt.Fprintf(w, "{\n\t\"service\": {\n\t\t\"namespace\": %q,\n\t\t\"name\": %q\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}",
+			k.namespace, k.name, n, healthy)
 	}
 }

@@ -15,11 +15,15 @@ type metrics struct {
 	last     prometheus.Gauge
 	failures prometheus.Counter
 	latency  prometheus.Histogram
+	// healthz and livez count the answers about health, by their codes.
+	healthz, livez *prometheus.CounterVec
 }
 
 func newMetrics() metrics {
 	const space = "kubeproxy"
 	return metrics{
+		healthz: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: space, Name: "proxy_healthz_total", Help: "Answers of /healthz."}, []string{"code"}),
+		livez:   prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: space, Name: "proxy_livez_total", Help: "Answers of /livez."}, []string{"code"}),
 		sync: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: space, Name: "sync_proxy_rules_duration_seconds",
 			Help: "How long one transaction takes, with what is decided for it.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18)}),
 		last: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: space, Name: "sync_proxy_rules_last_timestamp_seconds",
@@ -33,7 +37,7 @@ func newMetrics() metrics {
 
 // Collectors are the numbers of the proxy.
 func (p *Proxy) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{p.metrics.sync, p.metrics.last, p.metrics.failures, p.metrics.latency}
+	return []prometheus.Collector{p.metrics.sync, p.metrics.last, p.metrics.failures, p.metrics.latency, p.metrics.healthz, p.metrics.livez}
 }
 
 // note keeps what a transaction took, and what it was the end of.

@@ -13,6 +13,7 @@ import (
 // plan is what one Service has in the table: its chains, the endpoints that packets are sent to directly, and the elements
 // that lead to both.
 type plan struct {
+	owner  string
 	ports  []port
 	chains map[string]wantedChain
 	direct map[directKey]*direct
@@ -42,7 +43,7 @@ type direct struct {
 
 // plan translates what was decided into the words of the table.
 func (tx *transaction) plan(k key, ports []port) plan {
-	out := plan{ports: ports, chains: map[string]wantedChain{}, direct: map[directKey]*direct{}, claims: map[place]string{}}
+	out := plan{owner: ownerName(k, ports), ports: ports, chains: map[string]wantedChain{}, direct: map[directKey]*direct{}, claims: map[place]string{}}
 	for _, p := range ports {
 		f := tx.families[0]
 		if p.six {
@@ -62,13 +63,25 @@ func (tx *transaction) plan(k key, ports []port) plan {
 			out.chains[c.name] = c
 		}
 		for _, v := range p.vips {
-			out.claims[place{f.vips, string(nft.Key(v.addr, p.protocol, v.port))}] = verdict(p, v.to)
+			at := f.vips
+			if v.far {
+				at = f.farVIPs
+			}
+			out.claims[place{at, string(nft.Key(v.addr, p.protocol, v.port))}] = verdict(p, v.to)
 		}
 		if p.nodePort != 0 {
 			out.claims[place{f.nodePorts, string(nft.Key(p.protocol, p.nodePort))}] = verdict(p, p.nodeTo)
 		}
 	}
 	return out
+}
+
+// ownerName is how a Service is known to what it shares with others: older ones come first.
+func ownerName(k key, ports []port) string {
+	if len(ports) == 0 {
+		return k.String()
+	}
+	return fmt.Sprintf("%020d %s", max(0, ports[0].since.Unix()), k)
 }
 
 // simple tells whether a port needs no chain of its own: it has one address, which leads to any endpoint. That is how nearly

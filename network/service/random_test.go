@@ -78,7 +78,8 @@ func randomPorts(r *rand.Rand, i int) (out []port) {
 		if six {
 			base, endpoint = netip.MustParseAddr("fd00:96::"), netip.MustParseAddr("fd00:244::")
 		}
-		p := port{name: fmt.Sprintf("default/s%d:p%d", i, n), protocol: []uint8{6, 17}[r.IntN(2)], six: six, clusterIP: plus(base, 1+r.IntN(10))}
+		p := port{name: fmt.Sprintf("default/s%d:p%d", i, n), protocol: []uint8{6, 17}[r.IntN(2)], six: six, clusterIP: plus(base, 1+r.IntN(10)),
+			since: time.Unix(int64(r.IntN(3)), 0)}
 		for range r.IntN([]int{2, 20, 900}[r.IntN(3)]) {
 			p.cluster = append(p.cluster, netip.AddrPortFrom(plus(endpoint, 1+r.IntN(3000)), uint16(80+r.IntN(2))))
 		}
@@ -89,7 +90,7 @@ func randomPorts(r *rand.Rand, i int) (out []port) {
 		if len(p.cluster) == 0 {
 			to = toReject
 		}
-		p.vips = []vip{{p.clusterIP, uint16(80 + n), to}}
+		p.vips = []vip{{addr: p.clusterIP, port: uint16(80 + n), to: to}}
 		if len(p.cluster) > 0 && r.IntN(3) == 0 {
 			p.affinity = time.Duration(1+r.IntN(2)) * time.Hour
 		}
@@ -104,7 +105,7 @@ func randomPorts(r *rand.Rand, i int) (out []port) {
 			}
 			if r.IntN(2) == 0 && p.external != policyNone {
 				p.sources = []netip.Prefix{netip.PrefixFrom(base, base.BitLen()-8)}
-				p.vips = append(p.vips, vip{plus(base, 200+r.IntN(3)), 443, toFirewall})
+				p.vips = append(p.vips, vip{addr: plus(base, 200+r.IntN(3)), port: 443, to: toFirewall, far: r.IntN(2) == 0})
 			}
 		}
 		out = append(out, p)

@@ -72,11 +72,16 @@ func newNodeVia(t testing.TB, via ...string) *node {
 }
 
 func (n *node) start() {
-	var err error
-	n.proxy, err = New(Config{
+	n.startWith(Config{
 		NodeName: "here", Services: n.services, Slices: n.slices, Nodes: n.nodes, ClusterCIDRs: clusterCIDRs, ServiceCIDRs: serviceCIDRs,
-		Table: "proa-test-services", ExternalIPs: true, Log: slog.New(slog.NewTextHandler(n.t.Output(), nil)),
+		ExternalIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")}, Balancers: []netip.Prefix{netip.MustParsePrefix("203.0.113.5/32")}, Kept: []uint16{10250},
+		Table: "proa-test-services", Log: slog.New(slog.NewTextHandler(n.t.Output(), nil)),
 	})
+}
+
+func (n *node) startWith(c Config) {
+	var err error
+	n.proxy, err = New(c)
 	if err != nil {
 		n.t.Fatal(err)
 	}

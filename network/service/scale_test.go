@@ -16,7 +16,7 @@ func many(services, endpoints int) map[key][]port {
 	out := map[key][]port{}
 	for i := range services {
 		ip := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})
-		p := port{name: fmt.Sprintf("default/service-%d", i), protocol: 6, clusterIP: ip, vips: []vip{{ip, 80, toCluster}}}
+		p := port{name: fmt.Sprintf("default/service-%d", i), protocol: 6, clusterIP: ip, vips: []vip{{addr: ip, port: 80, to: toCluster}}}
 		for j := range endpoints {
 			n := i*endpoints + j
 			p.cluster = append(p.cluster, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(128 + n>>16), byte(n >> 8), byte(n)}), 8080))

@@ -27,7 +27,7 @@ import (
 // Config says for which node, and from what, the rules are made. NodeName and the views must be given.
 type Config struct {
 	NodeName string
-	// Services, Slices and Nodes are what is read. Of Nodes only this one is looked at.
+	// Services, Slices and Nodes are what is read.
 	Services, Slices, Nodes client.View
 	// ClusterCIDRs are the networks of all Pods. What comes from elsewhere to the address of a Service gets the node's address,
 	// so that the answer comes back the same way. If empty, nothing is known about who is inside.
@@ -41,9 +41,16 @@ type Config struct {
 	Table string
 	// Mark is the bit of the packet mark that says that a packet gets the node's address, 0x4000 if 0.
 	Mark uint32
-	// ExternalIPs serves the external IPs of Services too. Whoever may write Services can catch any traffic with them, so they
-	// are off unless asked for.
-	ExternalIPs bool
+	// ExternalIPs are the networks whose addresses are served when a Service has them as external IPs. Whoever may write Services
+	// can catch any traffic with them, so none is unless asked for.
+	ExternalIPs []netip.Prefix
+	// Balancers are the networks that load balancers take addresses from. What Pods and the node send to such an address, or to
+	// that of a node, is led to the Service right here; addresses from elsewhere only serve who comes from outside the cluster.
+	Balancers []netip.Prefix
+	// Kept are ports that no Service gets at the address of a node, whatever its status says: those of the system itself.
+	Kept []uint16
+	// Health is where it is told whether the rules are as they should be, as ADDR:PORT; empty for nowhere.
+	Health string
 	// Complain tells people that something is wrong with a Service, as an Event. May be nil.
 	Complain func(about kind.Object, reason, message string)
 	Log      *slog.Logger
@@ -70,13 +77,16 @@ type Proxy struct {
 	table   *table
 	health  *health
 	metrics metrics
+	nodes   *neighbours
 	wake    chan struct{}
 	start   time.Time
 
-	mu     sync.Mutex // guards what follows
-	dirty  map[key]bool
-	all    bool        // every Service must be looked at
-	causes []time.Time // when that happened which made Services dirty
+	mu      sync.Mutex // guards what follows
+	dirty   map[key]bool
+	all     bool        // every Service must be looked at
+	causes  []time.Time // when that happened which made Services dirty
+	waiting time.Time   // since when something waits to be written; zero if nothing does
+	written time.Time   // when the rules were written last
 }
 
 // New makes a proxy; Run starts it.
@@ -97,7 +107,9 @@ func New(config Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Proxy{Config: config, table: t, health: newHealth(config.Log), metrics: newMetrics(), dirty: map[key]bool{}, wake: make(chan struct{}, 1), start: time.Now()}, nil
+	p := &Proxy{Config: config, table: t, metrics: newMetrics(), nodes: newNeighbours(), dirty: map[key]bool{}, wake: make(chan struct{}, 1), start: time.Now()}
+	p.health = newHealth(config.Log, func() bool { return p.state(time.Now()).Healthy })
+	return p, nil
 }
 
 // The pauses after a transaction that failed.
@@ -116,11 +128,12 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer p.table.close()
 	defer p.health.close()
-	for _, v := range []client.View{p.Services, p.Slices} {
+	for _, v := range []client.View{p.Services, p.Slices, p.Nodes} {
 		if err := v.Reach(ctx, 0); err != nil {
-			return fmt.Errorf("read Services and EndpointSlices: %w", err)
+			return fmt.Errorf("read Services, EndpointSlices and Nodes: %w", err)
 		}
 	}
+	p.nodes.load(p.Nodes)
 	if err := ensureRoutes(p.ServiceCIDRs); err != nil {
 		p.Log.Warn("the node itself may not reach Services", "err", err)
 	}
@@ -129,7 +142,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.follow(ctx, p.Services, func(o kind.Object) (key, bool) { return key{o.GetNamespace(), o.GetName()}, true })
 	})
 	wg.Go(func() { p.follow(ctx, p.Slices, ownerOf) })
-	wg.Go(func() { p.followNode(ctx) })
+	wg.Go(func() { p.followNodes(ctx) })
+	wg.Go(func() { p.serveHealth(ctx) })
 	pause := firstPause
 	look := time.NewTicker(lookAfter)
 	defer look.Stop()
@@ -182,15 +196,43 @@ func (p *Proxy) follow(ctx context.Context, v client.View, about func(kind.Objec
 	}
 }
 
-// followNode looks at every Service again when this node moves to another zone or changes its addresses.
-func (p *Proxy) followNode(ctx context.Context) {
+// followNodes looks at every Service again when this node moves to another zone or changes its addresses, and at those with load
+// balancers when any node changes its addresses.
+func (p *Proxy) followNodes(ctx context.Context) {
 	last := ""
 	for e := range p.Nodes.Events(ctx) {
-		if e.Gap || e.Object != nil && e.Object.GetName() == p.NodeName {
-			if now := fmt.Sprint(p.node()); now != last {
+		changed := false
+		switch {
+		case e.Gap:
+			changed = p.nodes.load(p.Nodes)
+		case e.Deleted:
+			changed = p.nodes.set(e.Object.GetName(), nil)
+		default:
+			changed = p.nodes.set(e.Object.GetName(), e.Object)
+		}
+		if e.Gap || e.Object.GetName() == p.NodeName {
+			if now := p.here(); now != last {
 				last = now
 				p.touchAll()
 			}
+		}
+		if changed {
+			p.touchBalanced()
+		}
+	}
+}
+
+// here is what of this node matters, as a text.
+func (p *Proxy) here() string {
+	n := p.node()
+	return fmt.Sprint(n.zone, n.addresses)
+}
+
+// touchBalanced marks the Services that have load balancers.
+func (p *Proxy) touchBalanced() {
+	for o := range p.Services.List("") {
+		if svc, ok := o.(*corev1.Service); ok && len(svc.Status.LoadBalancer.Ingress) > 0 {
+			p.touch(key{svc.Namespace, svc.Name}, client.Event{Object: svc, Old: svc})
 		}
 	}
 }
@@ -198,6 +240,7 @@ func (p *Proxy) followNode(ctx context.Context) {
 func (p *Proxy) touch(k key, e client.Event) {
 	p.mu.Lock()
 	p.dirty[k] = true
+	p.queued()
 	// What happened before we were there is not ours.
 	if t, ok := cause(e.Object, e.Old); ok && t.After(p.start) {
 		p.causes = append(p.causes, t)
@@ -209,6 +252,7 @@ func (p *Proxy) touch(k key, e client.Event) {
 func (p *Proxy) touchAll() {
 	p.mu.Lock()
 	p.all = true
+	p.queued()
 	p.mu.Unlock()
 	p.signal()
 }
@@ -220,20 +264,29 @@ func (p *Proxy) signal() {
 	}
 }
 
+// work is what has changed, and since when it waits.
+type work struct {
+	dirty  map[key]bool
+	all    bool
+	causes []time.Time
+	since  time.Time
+}
+
 // take returns what has changed since the last call.
-func (p *Proxy) take() (dirty map[key]bool, all bool, causes []time.Time) {
+func (p *Proxy) take() work {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	dirty, all, causes = p.dirty, p.all, p.causes
-	p.dirty, p.all, p.causes = map[key]bool{}, false, nil
-	return dirty, all, causes
+	out := work{p.dirty, p.all, p.causes, p.waiting}
+	p.dirty, p.all, p.causes, p.waiting = map[key]bool{}, false, nil, time.Time{}
+	return out
 }
 
 // sync looks at the Services that have changed and makes one transaction of it.
 func (p *Proxy) sync() error {
 	start := time.Now()
-	dirty, all, causes := p.take()
-	if all {
+	w := p.take()
+	dirty := w.dirty
+	if w.all {
 		for o := range p.Services.List("") {
 			dirty[key{o.GetNamespace(), o.GetName()}] = true
 		}
@@ -248,7 +301,8 @@ func (p *Proxy) sync() error {
 		p.health.set(k, want.health)
 	}
 	err := p.table.commit()
-	p.metrics.note(start, causes, err)
+	p.metrics.note(start, w.causes, err)
+	p.settled(w.since, err)
 	if err != nil {
 		return err
 	}
@@ -279,17 +333,9 @@ func (p *Proxy) look(k key, node nodeFacts) wanted {
 
 // node is what is known of this node.
 func (p *Proxy) node() nodeFacts {
-	facts := nodeFacts{name: p.NodeName, answers: p.Answers, externalIPs: p.ExternalIPs}
-	o, _ := p.Nodes.Get("", p.NodeName)
-	n, ok := o.(*corev1.Node)
-	if !ok {
-		return facts
-	}
-	facts.zone = n.Labels[corev1.LabelTopologyZone]
-	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil {
-			facts.addresses = append(facts.addresses, ip.Unmap())
-		}
+	facts := nodeFacts{name: p.NodeName, answers: p.Answers, allowed: allowed{p.ExternalIPs, p.Balancers, p.nodes.has, p.Kept}}
+	if o, _ := p.Nodes.Get("", p.NodeName); o != nil {
+		facts.zone, facts.addresses = o.GetLabels()[corev1.LabelTopologyZone], addressesOf(o)
 	}
 	return facts
 }

@@ -54,6 +54,8 @@ type table struct {
 type family struct {
 	nft.Family
 	vips, nodePorts, clusterIPs, hairpin *elements
+	// farVIPs are addresses that lead to Services only for who is not in the cluster.
+	farVIPs *elements
 
 	// direct has the endpoints of Services that need no chain of their own: the key is what the packet is sent to, and a number.
 	// The chains in picks choose the number, one for each count of endpoints.
@@ -74,7 +76,7 @@ func (f *family) maps() (out []*endpointMap) {
 }
 
 func (f *family) elements() []*elements {
-	return []*elements{f.vips, f.nodePorts, f.clusterIPs, f.hairpin}
+	return []*elements{f.vips, f.farVIPs, f.nodePorts, f.clusterIPs, f.hairpin}
 }
 
 // chain is one of a Service, with what its rules were made from.
@@ -249,11 +251,12 @@ func (tx *transaction) update(k key) error {
 	}
 	tx.updateDirect(k, before.direct, after.direct)
 	for p, value := range after.claims {
-		p.set.claim(k.String(), p.key, value)
+		p.set.claim(after.owner, p.key, value)
 	}
 	for p := range before.claims {
-		if _, stays := after.claims[p]; !stays {
-			p.set.drop(k.String(), p.key)
+		// A Service that was made anew under the same name is younger than it was.
+		if _, stays := after.claims[p]; !stays || before.owner != after.owner {
+			p.set.drop(before.owner, p.key)
 		}
 	}
 	tx.noteStreams(before.ports, tx.services[k])

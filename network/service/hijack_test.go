@@ -1,0 +1,178 @@
+package service
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"proa.dev/network/nettest"
+)
+
+// neighbour is somebody else beside the node, whose way to everywhere leads through it.
+func (n *node) neighbour() *nettest.NS {
+	ns := nettest.New(n.t)
+	nettest.Wire(n.t, nettest.End{NS: n.home, Name: "out1", Addrs: []string{"192.168.8.1/24"}},
+		nettest.End{NS: ns, Name: "eth0", Addrs: []string{"192.168.8.2/24"}, Via: []string{"192.168.8.1"}})
+	n.t.Cleanup(func() { nettest.Unplug("out1") })
+	return ns
+}
+
+// gets gives a namespace further addresses.
+func gets(t *testing.T, ns *nettest.NS, addrs ...string) {
+	t.Helper()
+	ns.Do(func() {
+		lo, err := netlink.LinkByName("lo")
+		for _, s := range addrs {
+			if err == nil {
+				err = netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: netip.MustParseAddr(s).AsSlice(), Mask: net.CIDRMask(32, 32)}})
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestHijack has Services claim addresses that are not theirs, in their status and as external IPs: Pods and the node go on
+// talking to who has the address. Who comes from outside gets the Service, because that is how load balancers work.
+func TestHijack(t *testing.T) {
+	n := newNode(t)
+	a, c, far := n.backend("a"), n.backend("client"), n.neighbour()
+	gets(t, n.outside, "198.51.100.9", "198.51.100.10")
+	n.outside.Listen("tcp", ":80", "internet")
+	n.home.Listen("tcp", "192.168.9.1:10250", "agent")
+	n.apply(`
+kind: Service
+metadata: {name: web}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{port: 80}], externalIPs: [198.51.100.10]}
+status: {loadBalancer: {ingress: [{ip: 198.51.100.9}, {ip: 192.168.9.2}]}}
+---
+kind: Service
+metadata: {name: agent}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.11, ports: [{port: 10250}]}
+status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
+---
+` + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("agent-4", "agent", 80, "TCP", a.v4+" here"))
+	n.eventually("the Services are there", func() string { return c.Ask("tcp", "10.96.0.10:80") + c.Ask("tcp", "10.96.0.11:10250") }, "a "+c.v4+"a "+c.v4)
+	who := func(from *nettest.NS, to string) func() string {
+		return func() string { return strings.Fields(from.Ask("tcp", to) + " nobody")[0] }
+	}
+	for _, from := range []struct {
+		name string
+		*nettest.NS
+	}{{"a Pod", c.NS}, {"the node", n.home}} {
+		n.eventually("a status, from "+from.name, who(from.NS, "198.51.100.9:80"), "internet")
+		n.eventually("an external IP, from "+from.name, who(from.NS, "198.51.100.10:80"), "internet")
+		n.eventually("an address that is no node's, from "+from.name, who(from.NS, "192.168.9.2:80"), "internet")
+		n.eventually("the agent's port, from "+from.name, who(from.NS, "192.168.9.1:10250"), "agent")
+	}
+	n.eventually("a status, from outside", who(far, "198.51.100.9:80"), "a")
+	n.eventually("an external IP, from outside", who(far, "198.51.100.10:80"), "internet")
+	n.eventually("the agent's port, from outside", who(far, "192.168.9.1:10250"), "agent")
+	// The address turns out to be that of another node, and then not any more.
+	n.apply("kind: Node\nmetadata: {name: there}\nstatus: {addresses: [{type: InternalIP, address: 192.168.9.2}]}\n")
+	n.eventually("a node's address", who(c.NS, "192.168.9.2:80"), "a")
+	n.nodes.Remove("", "there")
+	n.eventually("the node is gone", who(c.NS, "192.168.9.2:80"), "internet")
+}
+
+// TestOldestHasIt lets two Services have the same address: the older one gets the traffic, whatever they are called.
+func TestOldestHasIt(t *testing.T) {
+	n := newNode(t)
+	a, b := n.backend("a"), n.backend("b")
+	service := func(name, ip, since string) string {
+		return fmt.Sprintf(`
+kind: Service
+metadata: {name: %s, creationTimestamp: "%s"}
+spec: {type: LoadBalancer, clusterIP: %s, ports: [{port: 80}]}
+status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
+---
+`, name, since, ip)
+	}
+	n.apply(service("old", "10.96.0.10", "2020-01-01T00:00:00Z") + slice("old-4", "old", 80, "TCP", a.v4+" here") + "\n---\n" +
+		service("another", "10.96.0.11", "2021-01-01T00:00:00Z") + slice("another-4", "another", 80, "TCP", b.v4+" here"))
+	n.eventually("the younger is there", func() string { return b.Ask("tcp", "10.96.0.11:80") }, "b 10.244.7.1")
+	n.eventually("the older has it", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "a 10.244.7.1")
+	n.services.Remove("default", "old")
+	n.eventually("then the younger", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "b 10.244.7.1")
+	n.apply(service("old", "10.96.0.10", "2022-01-01T00:00:00Z"))
+	n.eventually("made anew", func() string { return b.Ask("tcp", "10.96.0.10:80") }, "a "+b.v4)
+	n.eventually("it is the younger one", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "b 10.244.7.1")
+}
+
+// TestLoopbackIsNotOurs: node ports are not on the loopback addresses, so the kernel need not let those be routed, which would open
+// what programs have there to the neighbours. And where somebody else lets it, a neighbour gets no node port that way.
+func TestLoopbackIsNotOurs(t *testing.T) {
+	n := newNode(t)
+	a := n.backend("a")
+	n.apply(`
+kind: Service
+metadata: {name: web}
+spec: {type: NodePort, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 30080}]}
+---
+` + slice("web-4", "web", 80, "TCP", a.v4+" here"))
+	n.eventually("the node port", func() string { return n.outside.Ask("tcp", "192.168.9.1:30080") }, "a 10.244.7.1")
+	for _, to := range []string{"127.0.0.1:30080", "[::1]:30080"} {
+		n.eventually(to, func() string { return kindOf(n.home.Ask("tcp", to)) }, "refused")
+	}
+	for _, name := range []string{"all", "default", "lo", "out0"} {
+		v, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/route_localnet")
+		if err != nil || strings.TrimSpace(string(v)) != "0" {
+			t.Errorf("route_localnet of %s is %s (%v)", name, v, err)
+		}
+	}
+	write := func(name string) {
+		if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/route_localnet", []byte("1"), 0); err != nil {
+			t.Error(err)
+		}
+	}
+	write("out0")
+	n.outside.Do(func() {
+		write("eth0")
+		eth, err := netlink.LinkByName("eth0")
+		local := &netlink.Route{Dst: &net.IPNet{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)}, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST}
+		one := &netlink.Route{Dst: &net.IPNet{IP: net.IPv4(127, 0, 0, 1).To4(), Mask: net.CIDRMask(32, 32)}, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST}
+		if err == nil {
+			_ = netlink.RouteDel(one)
+			_ = netlink.RouteDel(local)
+			err = netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: one.Dst, Gw: net.IPv4(192, 168, 9, 1), Src: net.IPv4(192, 168, 9, 2)})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if got := n.outside.Ask("tcp", "127.0.0.1:30080"); strings.HasPrefix(got, "a") {
+		t.Errorf("a neighbour reaches the node port by the loopback address: %s", got)
+	}
+}
+
+// TestUDPFollowsFromOutside is about streams to node ports and load balancers, whose endpoint changes.
+func TestUDPFollowsFromOutside(t *testing.T) {
+	n := newNode(t)
+	a, b := n.backend("a"), n.backend("b")
+	n.apply(`
+kind: Service
+metadata: {name: dns}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{port: 53, nodePort: 30053, protocol: UDP}]}
+status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
+---
+` + slice("dns-1", "dns", 80, "UDP", a.v4+" here"))
+	for _, to := range []string{"192.168.9.1:30053", "192.168.9.1:53"} {
+		n.apply(slice("dns-1", "dns", 80, "UDP", a.v4+" here"))
+		n.eventually(to, func() string { return n.outside.Ask("udp", to) }, "a 10.244.7.1")
+		conn, err := n.outside.Dial("udp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		n.eventually(to+" at first", func() string { return nettest.Question(conn) }, "a 10.244.7.1")
+		n.apply(slice("dns-1", "dns", 80, "UDP", b.v4+" here"))
+		n.eventually(to+" moves", func() string { return nettest.Question(conn) }, "b 10.244.7.1")
+	}
+}
