@@ -186,7 +186,12 @@ func (m *machine) must(err error) {
 // script is one that plays on this machine, in a namespace of its own.
 func (m *machine) script(t *testing.T, path string, env map[string]string) *script {
 	t.Helper()
-	ns := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(path), ".txt"), "_", "-")
+	return m.scriptIn(t, path, strings.ReplaceAll(strings.TrimSuffix(filepath.Base(path), ".txt"), "_", "-"), env)
+}
+
+// scriptIn is one that plays in a namespace of a given name.
+func (m *machine) scriptIn(t *testing.T, path, ns string, env map[string]string) *script {
+	t.Helper()
 	s := newScript(t, path, m.bins)
 	s.setenv("KUBECONFIG", copyFile(t, m.kubeconfig(), filepath.Join(s.work, "kubeconfig")))
 	s.setenv("NS", ns)

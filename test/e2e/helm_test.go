@@ -1,0 +1,41 @@
+package e2e
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"proa.dev/test/upstream"
+)
+
+// TestHelm installs a chart of many parts (test/helm/shop) with real containers, by Helm and by the Helm of the series before.
+func TestHelm(t *testing.T) {
+	bins := needNode(t)
+	helms, err := upstream.Build(t.Context(), "helm", "helm3")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("helm cannot be built: %v", err)
+		}
+		t.Skipf("helm cannot be built here (it is made from modules of the Go proxy): %v", err)
+	}
+	root, err := upstream.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t, bins)
+	m.up()
+	m.load(archives(t, "tool", "busybox"))
+	t.Run("all", func(t *testing.T) {
+		for name, path := range helms {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				own := *m
+				own.bins = maps.Clone(m.bins)
+				own.bins["helm"] = path
+				s := own.scriptIn(t, "testdata/helm/shop.txt", name, map[string]string{"CHART": filepath.Join(root, "test/helm/shop")})
+				s.run()
+			})
+		}
+	})
+}
