@@ -1,0 +1,142 @@
+package route
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"proa.dev/internal/textcase"
+)
+
+func TestTable(t *testing.T) {
+	textcase.Decide(t, "testdata/table.txt", "=>", func(t *testing.T, in string) string {
+		t.Helper()
+		var rules []Rule
+		var asks [][]string
+		for line := range strings.Lines(in) {
+			words := strings.Fields(line)
+			switch words[0] {
+			case "rule":
+				rules = append(rules, ruleOf(t, words[1:]))
+			case "ask":
+				asks = append(asks, words[1:])
+			default:
+				t.Fatalf("what is %q?", line)
+			}
+		}
+		table := NewTable(rules, func(Ref) *Pool { return nil })
+		var out strings.Builder
+		for _, words := range asks {
+			u, err := url.ParseRequestURI(words[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &http.Request{Method: words[0], Host: words[1], URL: u, Header: http.Header{}}
+			for _, w := range words[3:] {
+				name, value, _ := strings.Cut(w, "=")
+				r.Header.Add(name, value)
+			}
+			got := "refused"
+			if path, ok := pathOf(u); ok {
+				got = "none"
+				if w := table.find(r, path); w != nil {
+					got = w.Owner.Name
+				}
+			}
+			fmt.Fprintf(&out, "%s: %s\n", strings.Join(words[1:], " "), got)
+		}
+		return out.String()
+	})
+}
+
+func ruleOf(t *testing.T, words []string) Rule {
+	t.Helper()
+	r := Rule{Owner: Owner{Name: words[0]}}
+	for _, w := range words[1:] {
+		name, value, _ := strings.Cut(w, "=")
+		key, worth, _ := strings.Cut(value, ":")
+		switch name {
+		case "host":
+			r.Host = value
+		case "prefix", "exact", "rest":
+			r.Path, r.Kind = value, map[string]Kind{"prefix": Prefix, "exact": Exact, "rest": Rest}[name]
+		case "method":
+			r.Method = value
+		case "header":
+			r.Headers = append(r.Headers, Pair{key, worth})
+		case "query":
+			r.Query = append(r.Query, Pair{key, worth})
+		default:
+			t.Fatalf("what is %q?", w)
+		}
+	}
+	return r
+}
+
+func TestRewritten(t *testing.T) {
+	for _, c := range []struct {
+		path    string
+		n       int
+		instead string
+		want    string
+	}{
+		{"/foo/bar", 1, "/", "/bar"},
+		{"/foo/bar", 1, "/new", "/new/bar"},
+		{"/foo/bar", 1, "/new/", "/new/bar"},
+		{"/foo", 1, "/", "/"},
+		{"/foo", 1, "/new", "/new"},
+		{"/foo/", 1, "/", "/"},
+		{"/foo/", 2, "/new", "/new"},
+		{"/foo/a%2Fb/c", 2, "/x", "/x/c"},
+		{"/foo/a%2Fb", 1, "/", "/a%2Fb"},
+		{"/any/thing", 0, "/base", "/base/any/thing"},
+		{"/", 0, "/base", "/base/"},
+	} {
+		if got := rewritten(c.path, c.n, c.instead); got != c.want {
+			t.Errorf("the first %d of %s by %s: %s, want %s", c.n, c.path, c.instead, got, c.want)
+		}
+	}
+}
+
+// TestWeights shows that backends get their share.
+func TestWeights(t *testing.T) {
+	pools := map[Ref]*Pool{}
+	table := NewTable([]Rule{{Match: Match{Path: "/"}, Backends: []Backend{{Ref{Service: "a"}, 3}, {Ref{Service: "off"}, 0}, {Ref{Service: "b"}, 1}}}}, func(r Ref) *Pool {
+		pools[r] = NewPool(r)
+		return pools[r]
+	})
+	got := map[string]int{}
+	for i := range 400 {
+		got[table.ways[0].pool(i).ref.Service]++
+	}
+	if got["a"] != 300 || got["b"] != 100 {
+		t.Errorf("400 requests went %v", got)
+	}
+}
+
+// FuzzPath holds that no path that is let through climbs in the eyes of a server that decodes it.
+func FuzzPath(f *testing.F) {
+	for _, s := range []string{"/a/b", "/a/%2e%2e/b", "/a%2f..%2fb", "/%", "/a/..;/b", "/a\\..\\b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		u, err := url.ParseRequestURI(text)
+		if err != nil {
+			return
+		}
+		path, ok := pathOf(u)
+		if !ok {
+			return
+		}
+		if path[0] != '/' {
+			t.Errorf("%q became %q", text, path)
+		}
+		for e := range strings.FieldsFuncSeq(u.Path, func(r rune) bool { return r == '/' || r == '\\' }) {
+			if e == "." || e == ".." {
+				t.Errorf("%q was let through as %q, with the element %q", text, path, e)
+			}
+		}
+	})
+}
