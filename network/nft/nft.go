@@ -71,17 +71,27 @@ func (k *Kernel) Close() error {
 }
 
 // Remove takes a table away, with everything in it. That it is not there is no error.
-func (k *Kernel) Remove(name string) error {
+func (k *Kernel) Remove(name string) error { return k.remove(nftables.TableFamilyINet, name) }
+
+// RemoveBridge does the same for a table of a bridge's packets.
+func (k *Kernel) RemoveBridge(name string) error { return k.remove(nftables.TableFamilyBridge, name) }
+
+func (k *Kernel) remove(family nftables.TableFamily, name string) error {
 	return k.Do(func(c *nftables.Conn) error {
-		c.DelTable(Fresh(c, name))
+		c.DelTable(fresh(c, family, name))
 		return nil
 	})
 }
 
 // Has tells whether a table is there. Programs that manage a firewall are known to remove what they do not know.
-func (k *Kernel) Has(name string) (has bool, err error) {
+func (k *Kernel) Has(name string) (bool, error) { return k.has(nftables.TableFamilyINet, name) }
+
+// HasBridge does the same for a table of a bridge's packets.
+func (k *Kernel) HasBridge(name string) (bool, error) { return k.has(nftables.TableFamilyBridge, name) }
+
+func (k *Kernel) has(family nftables.TableFamily, name string) (has bool, err error) {
 	err = k.Do(func(c *nftables.Conn) error {
-		tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+		tables, err := c.ListTablesOfFamily(family)
 		for _, t := range tables {
 			has = has || t.Name == name
 		}
@@ -92,13 +102,23 @@ func (k *Kernel) Has(name string) (has bool, err error) {
 
 // Fresh makes sure that the table exists, so that it can be deleted or added to.
 func Fresh(c *nftables.Conn, name string) *nftables.Table {
-	return c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: name})
+	return fresh(c, nftables.TableFamilyINet, name)
+}
+
+func fresh(c *nftables.Conn, family nftables.TableFamily, name string) *nftables.Table {
+	return c.AddTable(&nftables.Table{Family: family, Name: name})
 }
 
 // Renew replaces a table: what was in it goes, and what the transaction adds next takes its place in the same moment.
 func Renew(c *nftables.Conn, name string) *nftables.Table {
 	c.DelTable(Fresh(c, name))
 	return Fresh(c, name)
+}
+
+// RenewBridge does the same for a table of a bridge's packets.
+func RenewBridge(c *nftables.Conn, name string) *nftables.Table {
+	c.DelTable(fresh(c, nftables.TableFamilyBridge, name))
+	return fresh(c, nftables.TableFamilyBridge, name)
 }
 
 // AddSet adds a set.

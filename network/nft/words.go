@@ -101,6 +101,12 @@ func To(p netip.Prefix) []expr.Any {
 	return Rule(f.Match(), f.within(f.dst, p, expr.CmpOpEq))
 }
 
+// SourceWithin holds when the source is in a network; that the packet is of its family must be known.
+func SourceWithin(p netip.Prefix) []expr.Any {
+	f := Of(p.Addr())
+	return f.within(f.src, p, expr.CmpOpEq)
+}
+
 func (f Family) within(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
 	p = p.Masked()
 	mask := make([]byte, f.length)

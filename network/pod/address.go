@@ -20,7 +20,8 @@ import (
 type record struct {
 	ContainerID string       `json:"containerID"`
 	IfName      string       `json:"ifName"`
-	Pod         string       `json:"pod,omitempty"` // namespace/name, for people
+	Pod         string       `json:"pod,omitempty"` // namespace/name
+	UID         string       `json:"uid,omitempty"` // of the Pod
 	NetNS       string       `json:"netns,omitempty"`
 	HostIf      string       `json:"hostInterface"`
 	Addresses   []netip.Addr `json:"addresses"`

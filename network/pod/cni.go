@@ -72,7 +72,8 @@ func (n *Network) add(ctx context.Context, req *cni.Request, conf *cni.Config, n
 	if err != nil {
 		return nil, err
 	}
-	r := &record{ContainerID: req.ContainerID, IfName: req.IfName, Pod: podName(req.Args), NetNS: req.NetNS, Ports: ports, Since: time.Now()}
+	name, uid := podName(req.Args)
+	r := &record{ContainerID: req.ContainerID, IfName: req.IfName, Pod: name, UID: uid, NetNS: req.NetNS, Ports: ports, Since: time.Now()}
 	if b := conf.RuntimeConfig.Bandwidth; b != nil {
 		r.Shaped = b.EgressRate > 0
 	}
@@ -85,7 +86,7 @@ func (n *Network) add(ctx context.Context, req *cni.Request, conf *cni.Config, n
 	if err := n.reserve(ctx, r); err != nil {
 		return nil, err
 	}
-	if err := n.connect(ns, r, conf); err != nil {
+	if err := n.connect(ctx, ns, r, conf); err != nil {
 		return nil, errors.Join(err, n.forget(r))
 	}
 	return n.result(r, req), nil
@@ -105,7 +106,7 @@ func (n *Network) reserve(ctx context.Context, r *record) error {
 	return err
 }
 
-func (n *Network) connect(ns *os.File, r *record, conf *cni.Config) error {
+func (n *Network) connect(ctx context.Context, ns *os.File, r *record, conf *cni.Config) error {
 	if err := n.attach(ns, r); err != nil {
 		return err
 	}
@@ -121,6 +122,12 @@ func (n *Network) connect(ns *os.File, r *record, conf *cni.Config) error {
 		return err
 	}
 	n.forgetStreams(r)
+	if n.Guard == nil || r.Pod == "" {
+		return nil
+	}
+	if err := n.Guard.Attach(ctx, r.Pod, r.UID, r.Addresses); err != nil {
+		return cni.Errorf(cni.TryAgainLater, "%v", err)
+	}
 	return nil
 }
 
@@ -235,7 +242,7 @@ func (n *Network) result(r *record, req *cni.Request) *cni.Result {
 }
 
 // podName finds the Pod in the arguments that runtimes of Kubernetes pass on.
-func podName(args string) string {
+func podName(args string) (pod, uid string) {
 	var namespace, name string
 	for pair := range strings.SplitSeq(args, ";") {
 		switch k, v, _ := strings.Cut(pair, "="); k {
@@ -243,10 +250,12 @@ func podName(args string) string {
 			namespace = v
 		case "K8S_POD_NAME":
 			name = v
+		case "K8S_POD_UID":
+			uid = v
 		}
 	}
 	if name == "" {
-		return ""
+		return "", ""
 	}
-	return namespace + "/" + name
+	return namespace + "/" + name, uid
 }

@@ -86,10 +86,50 @@ func (d *drain) flush(before time.Time) {
 		return ripe
 	})
 	d.mu.Unlock()
+	var gone []*record
 	for _, w := range due {
-		if err := errors.Join(d.n.detach(w.record), d.n.pool.release(w.record)); err != nil {
+		if d.taken(w.record) {
+			d.add(w.record)
+			continue
+		}
+		if err := d.n.detach(w.record); err != nil {
 			d.n.Log.Warn("an address cannot be used again yet", "address", w.Addresses, "err", err)
 			d.add(w.record)
+			continue
+		}
+		gone = append(gone, w.record)
+	}
+	d.release(gone)
+}
+
+// taken tells whether others believe that a record still has its addresses.
+func (d *drain) taken(r *record) bool {
+	return d.n.Guard != nil && slices.ContainsFunc(r.Addresses, d.n.Guard.Taken)
+}
+
+// release frees addresses, after everything is forgotten that the next owner must not inherit.
+func (d *drain) release(gone []*record) {
+	if len(gone) == 0 {
+		return
+	}
+	var err error
+	if d.n.rules != nil {
+		err = d.n.rules.forgetSources(gone)
+	}
+	if err = errors.Join(err, d.n.forgetConnections(gone)); err != nil {
+		d.n.Log.Warn("addresses cannot be used again yet", "err", err)
+		for _, r := range gone {
+			d.add(r)
+		}
+		return
+	}
+	for _, r := range gone {
+		if d.n.Guard != nil {
+			d.n.Guard.Detach(r.Addresses)
+		}
+		if err := d.n.pool.release(r); err != nil {
+			d.n.Log.Warn("an address cannot be used again yet", "address", r.Addresses, "err", err)
+			d.add(r)
 		}
 	}
 }

@@ -46,9 +46,24 @@ type Config struct {
 	MTU int
 	// Socket is where the CNI program finds us; in DataDir if empty.
 	Socket string
+	// Guard enforces policies. It may be nil.
+	Guard Guard
 	// Live tells which containers there are, so that what was left behind can be found. It may be nil, and it may fail.
 	Live func(ctx context.Context) (map[string]bool, error)
 	Log  *slog.Logger
+}
+
+// Guard decides who may talk to Pods. It is told whose an address is by the only one who knows for sure. Pods are named by
+// namespace/name.
+type Guard interface {
+	// Attach is called before anything runs in a Pod. When it returns, policies are in force for the addresses.
+	Attach(ctx context.Context, pod, uid string, addrs []netip.Addr) error
+	// Adopt is called for Pods that an earlier process has connected.
+	Adopt(pod, uid string, addrs []netip.Addr)
+	// Detach is called when nobody has the addresses any more.
+	Detach(addrs []netip.Addr)
+	// Taken tells whether others believe that somebody has the address. Then it is not given to anybody else.
+	Taken(a netip.Addr) bool
 }
 
 // complete fills in what was left out, and refuses what cannot work.
@@ -143,6 +158,11 @@ func New(ctx context.Context, config Config) (_ *Network, err error) {
 		return nil, err
 	}
 	n.drain.init(n, n.pool.all())
+	for _, r := range n.pool.all() {
+		if n.Guard != nil && r.Pod != "" {
+			n.Guard.Adopt(r.Pod, r.UID, r.Addresses)
+		}
+	}
 	n.Reclaim(ctx)
 	kernel, err := nft.Open()
 	if err != nil {
@@ -197,6 +217,9 @@ func (n *Network) lookAfter(ctx context.Context) {
 
 func (n *Network) mend() {
 	has, err := n.rules.kernel.Has(n.Table)
+	if has && err == nil && !n.rules.sources.missing {
+		has, err = n.rules.kernel.HasBridge(n.Table)
+	}
 	if has && err == nil {
 		return
 	}

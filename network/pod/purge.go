@@ -56,7 +56,11 @@ func removeTable(name string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(kernel.Remove(name), kernel.Close())
+	err = kernel.RemoveBridge(name)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
+		err = nil
+	}
+	return errors.Join(err, kernel.Remove(name), kernel.Close())
 }
 
 // removePairs removes the interfaces of all Pods. Those on the bridge are ours even if no file says so.

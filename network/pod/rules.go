@@ -21,6 +21,7 @@ type rules struct {
 	mu       sync.Mutex // guards what follows
 	ports    map[cni.Attachment][]hostPort
 	families []familySets
+	sources  *sources
 }
 
 // familySets are the sets of one family.
@@ -72,7 +73,7 @@ func (r *rules) write(c Config, records []*record) error {
 	if err != nil {
 		return fmt.Errorf("write the rules of the pod network: %w", err)
 	}
-	return nil
+	return r.writeSources(c, records)
 }
 
 func (r *rules) chains(conn *nftables.Conn, t *nftables.Table, c Config) {
@@ -109,10 +110,12 @@ func (r *rules) chains(conn *nftables.Conn, t *nftables.Table, c Config) {
 	}
 	rule(leaving, nft.Masquerade())
 
-	// The bridge may carry 127.0.0.0/8 so that ports of the node work on localhost. That must not let Pods reach what listens
-	// on the node's loopback only.
+	// The bridge may carry 127.0.0.0/8 so that ports of the node work on localhost. That must not let anybody else reach what
+	// listens on the node's loopback only: not Pods, and not neighbours of the node where somebody has allowed as much for
+	// other interfaces.
 	guard := chain("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
-	rule(guard, nft.In(c.Bridge), nft.To(loopback), nft.Drop())
+	rule(guard, nft.NotIn("lo"), nft.To(loopback), nft.Drop())
+	rule(guard, nft.NotIn("lo"), nft.From(loopback), nft.Drop())
 	// Pods shall not learn a way around the node: there it is decided what reaches them.
 	redirect := chain("redirect", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter)
 	const icmpRedirect, ndRedirect = 5, 137
@@ -153,11 +156,8 @@ func (r *rules) elements(rec *record, do func(*nftables.Set, []nftables.SetEleme
 	return nil
 }
 
-// open makes the ports of a Pod lead to it. A port that leads to another Pod is refused.
+// open lets a Pod send from its addresses and makes its ports lead to it. A port that leads to another Pod is refused.
 func (r *rules) open(rec *record) error {
-	if len(rec.Ports) == 0 {
-		return nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, theirs := range r.ports {
@@ -169,11 +169,27 @@ func (r *rules) open(rec *record) error {
 			}
 		}
 	}
-	err := r.kernel.Do(func(c *nftables.Conn) error { return r.elements(rec, c.SetAddElements) })
-	if err != nil {
-		return fmt.Errorf("open the host ports: %w", err)
+	if len(rec.Ports) == 0 && r.sources.missing {
+		return nil
 	}
-	r.ports[rec.key()] = rec.Ports
+	err := r.kernel.Do(func(c *nftables.Conn) error {
+		if !r.sources.missing {
+			if err := r.sources.elements(rec, c.SetAddElements); err != nil {
+				return err
+			}
+		}
+		if len(rec.Ports) == 0 {
+			return nil
+		}
+		return r.elements(rec, c.SetAddElements)
+	})
+	if err != nil {
+		return fmt.Errorf("write the rules for the Pod: %w", err)
+	}
+	r.sources.known[rec.HostIf] = true
+	if len(rec.Ports) > 0 {
+		r.ports[rec.key()] = rec.Ports
+	}
 	return nil
 }
 
