@@ -101,6 +101,10 @@ func (p place) patch(ctx context.Context, name string, patch []byte, into runtim
 	return p.door.Patch(types.StrategicMergePatchType).NamespaceIfScoped(p.namespace, p.namespace != "").Resource(p.resource).Name(name).Body(patch).Do(ctx).Into(into)
 }
 
+func (p place) patchStatus(ctx context.Context, name string, patch []byte, into runtime.Object) error {
+	return p.door.Patch(types.StrategicMergePatchType).NamespaceIfScoped(p.namespace, p.namespace != "").Resource(p.resource).Name(name).SubResource("status").Body(patch).Do(ctx).Into(into)
+}
+
 func (p place) remove(ctx context.Context, name string, options *metav1.DeleteOptions) error {
 	r := p.door.Delete().NamespaceIfScoped(p.namespace, p.namespace != "").Resource(p.resource).Name(name)
 	if options != nil {

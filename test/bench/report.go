@@ -291,5 +291,18 @@ func notes(f flags) map[string]string {
   in the status of the Deployment; bound to Ready begins when a watch shows the Pod with its node.
 - With grace period 0 the API forgets a Pod at once; the row ends when its sandbox does not run any more.
 `,
+		"traffic": `- A node is a network namespace with nothing on it but what makes Services and names work; a client and three servers are
+  namespaces linked to it. Upstream is kube-proxy in nftables mode and CoreDNS with the Corefile of kubeadm, both as they are by
+  default; kube-proxy waits a second between two transactions then. proa is what an agent runs for the same (` + "`test/bench/edge`" + `), in
+  one process. Both watch the same API server, a proa without nodes, through a relay of bytes.
+- In force is when a new connection from the client, tried every fraction of a millisecond, reaches the server it should.
+  The clock starts before the write of the EndpointSlice, or of the Pod's status with Ready. Changes come one at a time, with pauses
+  so long that nobody has to wait because of the one before. Pods become ready by the word of this tool, and proa's controller
+  writes the EndpointSlice for both.
+- Processor time counts the programs that a process ran (kube-proxy: nft). For proa it includes the DNS, which is in the same process.
+- Requests are HTTP from 16 workers that send one after the other; client and servers share the cores with all else. So do the
+  16 sockets that ask for names. CoreDNS answers from its cache of 30 s where it can; proa answers from its view of the Services.
+- Every Service that is just there has three endpoints.
+`,
 	}
 }

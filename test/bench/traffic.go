@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"proa.dev/test/lab"
 	"proa.dev/test/upstream"
 )
@@ -24,6 +26,7 @@ const (
 	arenaPods     = "10.250.0.0/16"
 	arenaServices = "10.96.0.0/16"
 	arenaDNS      = "10.96.0.10"
+	arenaNode     = "10.250.1.1"
 )
 
 // arena is where the last hop is measured: a node that is nothing but a network namespace, with Pods that are namespaces too,
@@ -58,11 +61,17 @@ func traffic(ctx context.Context, t *subject, r *result, set settings) (err erro
 	}
 	a := &arena{}
 	defer func() { err = errors.Join(err, a.close()) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends what runs in the background before the API server
 	if err := a.open(ctx, r, set); err != nil {
 		return err
 	}
 	if err := t.edge(ctx, a); err != nil {
 		return err
+	}
+	// The clock of the first measurement does not run while things start.
+	if err := a.fill(ctx, 1); err != nil {
+		return fmt.Errorf("%w%s", err, a.dead())
 	}
 	for _, s := range trafficSteps() {
 		if !set.wanted(s.name) || s.ours && t.name == "upstream" {
@@ -99,6 +108,11 @@ func (a *arena) open(ctx context.Context, r *result, set settings) (err error) {
 	}
 	a.trial = &trial{cluster: c, set: set, r: r, pids: a.system.Pids()}
 	if err := c.nodes(ctx, fleet{n: 1, zones: 1}, 1); err != nil {
+		return err
+	}
+	// kube-proxy does not begin before its node has an address.
+	patch := `{"status":{"addresses":[{"type":"InternalIP","address":"` + arenaNode + `"}]}}`
+	if err := (place{door: c.core, resource: "nodes"}).patchStatus(ctx, nodeName(0), []byte(patch), &corev1.Node{}); err != nil {
 		return err
 	}
 	if a.namespace, err = c.newNamespace(ctx, "traffic"); err != nil {

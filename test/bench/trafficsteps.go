@@ -92,9 +92,13 @@ func (a *arena) fill(ctx context.Context, n int) error {
 
 func filledName(i int) string { return fmt.Sprintf("svc-%05d", i) }
 
+// calm is the time before a single change. Whoever waits a while after a change (kube-proxy: a second) has done so by then,
+// even if there were two.
+const calm = 2200 * time.Millisecond
+
 // rest waits until the last hop has nothing to do.
 func (a *arena) rest(ctx context.Context) error {
-	const calm = 30 * time.Millisecond // of processor time in half a second
+	const little = 30 * time.Millisecond // of processor time in half a second
 	return until(ctx, 2*time.Minute, func() (bool, error) {
 		before, err := cpuWithChildren(a.edge)
 		if err != nil {
@@ -104,7 +108,7 @@ func (a *arena) rest(ctx context.Context) error {
 			return false, err
 		}
 		after, err := cpuWithChildren(a.edge)
-		return after-before < calm, err
+		return after-before < little, err
 	})
 }
 
@@ -178,8 +182,7 @@ func (a *arena) changes(ctx context.Context, n int) error {
 			return err
 		}
 		took = append(took, at.Sub(start))
-		// Whoever waits a while between two changes by default (kube-proxy: a second) shall not have to.
-		if err := sleep(ctx, 1200*time.Millisecond); err != nil {
+		if err := sleep(ctx, calm); err != nil {
 			return err
 		}
 	}
@@ -199,7 +202,7 @@ func (a *arena) ready(ctx context.Context) error {
 	if err := a.fill(ctx, 10); err != nil {
 		return err
 	}
-	const count = 20
+	const count = 15
 	pods := place{door: a.core, namespace: a.namespace, resource: "pods"}
 	var took []time.Duration
 	for i := range count {
@@ -227,7 +230,7 @@ func (a *arena) ready(ctx context.Context) error {
 		if err := a.rest(ctx); err != nil {
 			return err
 		}
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := sleep(ctx, calm); err != nil {
 			return err
 		}
 		start := time.Now()
