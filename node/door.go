@@ -52,7 +52,8 @@ func (a *Agent) openDoor() (err error) {
 		return err
 	}
 	a.server = serve.New(serve.Config{
-		Node: a.Name, Pods: a.pods, Runtime: a.cri, Notify: a.notify, Client: a.Client, ClientCAs: a.ClientCAs, Others: a.stats.Handlers(nil, nil), Log: a.Log,
+		Node: a.Name, Pods: a.pods, Runtime: a.cri, Notify: a.notify, Client: a.Client, ClientCAs: a.ClientCAs, Settings: a.settings,
+		Others: a.stats.Handlers(nil, a.prober.Numbers()), Log: a.Log,
 	})
 	return nil
 }

@@ -5,6 +5,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -81,6 +83,13 @@ type Config struct {
 	Shutdown []shutdown.Period
 	// Images has archives of images that are loaded at the start.
 	Images string
+	// Pulls is how many images are pulled at a time, 0 for the usual number.
+	Pulls int
+	// LogSize and LogFiles bound the log of a container, in bytes and files; 0 for the usual ones.
+	LogSize  int64
+	LogFiles int
+	// SeccompDefault gives containers that name no seccomp profile that of the runtime; Swap lets burstable Pods use swap.
+	SeccompDefault, Swap bool
 	// StaticPods is a folder of manifests, StaticURL an address of one; empty for none.
 	StaticPods, StaticURL string
 	// UnsafeSysctls may be set by Pods beside the safe ones.
@@ -167,7 +176,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	}
 	if a.node, err = self.New(c.Client, a.Config.Config, self.Parts{
 		Runtime: self.OfCRI(a.cri), Told: a.events, Pressed: func(t corev1.NodeConditionType) bool { return a.evictor.Pressed(t) },
-		Evicting: a.evicting, Devices: a.counts, ShuttingDown: a.shutdown.Status,
+		Evicting: a.evicting, Devices: a.counts, ShuttingDown: a.shutdown.Status, Moved: func() { a.cert.Poke() },
 		Volumes: func() ([]corev1.UniqueVolumeName, bool) { return a.volumes.InUse(), true },
 	}, c.Log); err != nil {
 		return nil, err
@@ -180,8 +189,9 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	machine := (&self.Host{}).Machine()
 	maker, err := container.New(container.Config{
 		Data: c.Dir, Refs: a.refs, Cluster: c.Client, Services: services, Told: told, Parent: a.groups.Parent,
-		NodeIPs: a.ips, Allocatable: a.allocatable, DNS: c.DNS, Limits: container.Limits{Host: host, Memory: machine.Memory, Swap: machine.Swap, Policy: policy, Pin: a.pin},
-		Users: c.Users, Groups: func(p *corev1.Pod) []int64 { return a.volumes.Groups(p) },
+		NodeIPs: a.ips, Allocatable: a.allocatable, DNS: c.DNS, Limits: container.Limits{Host: host, Memory: machine.Memory, Swap: machine.Swap, Policy: policy, Swapping: c.Swap, Pin: a.pin},
+		SeccompDefault: c.SeccompDefault,
+		Users:          c.Users, Groups: func(p *corev1.Pod) []int64 { return a.volumes.Groups(p) },
 	})
 	if err != nil {
 		return nil, err
@@ -198,7 +208,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	images, err := image.New(image.Config{
-		Service: image.OfCRI(a.cri), Secrets: a.refs, Told: told, Dir: filepath.Join(c.Dir, "images-pulled"), Parallel: parallelPulls, Plugins: plugins, Log: c.Log,
+		Service: image.OfCRI(a.cri), Secrets: a.refs, Told: told, Dir: filepath.Join(c.Dir, "images-pulled"), Parallel: cmp.Or(c.Pulls, parallelPulls), Plugins: plugins, Log: c.Log,
 		Verify: c.Verify, Allowed: c.AllowedImages, Logins: filepath.Join(c.Dir, "config.json"),
 	})
 	if err != nil {
@@ -219,7 +229,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		Images: images, Volumes: a.volumes, Devices: grants{a}, Network: a.node.Network, Shorten: container.Shorten,
 		Told: told, Statuses: &statuses{client: c.Client, mirror: a.source.Mirror},
 		Said: container.Said, Expand: container.ExpandPath, Fits: a.fits, HostIPs: a.ips,
-		Logs: filepath.Join(c.Dir, "logs", "pods"), Spent: a.spent, Log: c.Log,
+		Logs: a.podLogs(), Spent: a.spent, Log: c.Log,
 	})
 	if a.collector, err = image.NewCollector(image.OfCRI(a.cri), images, keepImages(c), a.noteNode, c.Log); err != nil {
 		return nil, err
@@ -236,6 +246,17 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		a.pods.Again(uid)
 	})
 	return a, nil
+}
+
+// podLogs is the folder of the logs of all Pods.
+func (a *Agent) podLogs() string { return filepath.Join(a.Dir, "logs", "pods") }
+
+// socket is where the runtime listens.
+func (a *Agent) socket() string {
+	if a.own != nil {
+		return a.own.Socket()
+	}
+	return strings.TrimPrefix(a.Runtime, "unix://")
 }
 
 // share lets containers and the machine see each other's mounts in the node's folder, also where the machine shares none. What
@@ -297,7 +318,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.watchShutdown(ctx) })
 	wg.Go(func() { a.follow(ctx) })
 	wg.Go(func() { a.notify.Run(ctx) })
-	wg.Go(func() { (&logs.Rotator{Writing: writing{a}, Log: a.Log}).Run(ctx) })
+	wg.Go(func() {
+		(&logs.Rotator{Writing: writing{a}, MaxSize: a.LogSize, MaxFiles: a.LogFiles, Log: a.Log}).Run(ctx)
+	})
 	wg.Go(func() { a.collector.Run(ctx) })
 	wg.Go(func() { a.evictor.Run(ctx) })
 	wg.Go(func() {
@@ -320,7 +343,6 @@ func (a *Agent) follow(ctx context.Context) {
 		}
 		return
 	}
-	a.cert.Poke() // now there are addresses that it can be good for
 	var settling sync.WaitGroup
 	defer settling.Wait()
 	for u := range a.source.Updates(ctx) {

@@ -109,12 +109,8 @@ func RunAgent(ctx context.Context, c AgentConfig, log *slog.Logger, onReady func
 	defer kubelet.Close()
 	cert.Issue = self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeAPIServerClientKubeletSignerName)
 	cert.Changed = kubelet.Renew
-	ip, err := c.wayTo()
-	if err != nil {
-		return err
-	}
 	p := place{
-		NodeConfig: c.Node, dataDir: c.DataDir, client: kubelet, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.clusterRanges(), ip: ip,
+		NodeConfig: c.Node, dataDir: c.DataDir, client: kubelet, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.clusterRanges(), find: c.wayTo,
 		issue:     self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
 		clientCAs: func() *x509.CertPool { return pool }, log: log,
 		persist: func(ctx context.Context, name string, part func() error) { persist(ctx, log, name, part) },

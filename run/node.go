@@ -44,8 +44,8 @@ type place struct {
 	// client speaks as the node.
 	client                     client.Client
 	serviceCIDRs, clusterCIDRs []netip.Prefix
-	// ip is the node's address where none is set.
-	ip        netip.Addr
+	// find finds the node's address where none is set.
+	find      func() (netip.Addr, error)
 	issue     self.Issuer
 	clientCAs func() *x509.CertPool
 	// join leads the server's requests for the node to a handler; nil where they come over the network.
@@ -62,7 +62,7 @@ func (s *Server) runNode(ctx context.Context) error {
 	who := &user.DefaultInfo{Name: "system:node:" + s.Node.Name, Groups: []string{user.NodesGroup, user.AllAuthenticated}}
 	p := place{
 		NodeConfig: s.Node, dataDir: s.DataDir, client: s.front.Client(who),
-		serviceCIDRs: s.ServiceCIDRs, clusterCIDRs: s.clusterCIDRs(), ip: s.reachable().Addr(),
+		serviceCIDRs: s.ServiceCIDRs, clusterCIDRs: s.clusterCIDRs(), find: func() (netip.Addr, error) { return s.reachable().Addr(), nil },
 		issue: s.issue, clientCAs: func() *x509.CertPool { return s.pki.CA().Pool }, log: s.log, persist: s.persist,
 		join:   func(a *node.Agent) (func(), error) { return s.Join(s.Node.Name, a.Inside(AgentCaller())) },
 		record: s.front.Recorder.Add,
@@ -208,19 +208,17 @@ func (p *place) config() (node.Config, error) {
 	if err != nil {
 		return node.Config{}, err
 	}
-	ips := p.IPs
-	if len(ips) == 0 {
-		ips = []netip.Addr{p.ip}
-	}
 	return node.Config{
 		Config: self.Config{
-			Name: p.Name, Addresses: ips, Labels: p.Labels, Taints: p.Taints, MaxPods: p.MaxPods, Port: int32(p.Port), Version: Version().GitVersion, Data: dir,
+			Name: p.Name, Addresses: p.IPs, Find: p.find, Labels: p.Labels, Taints: p.Taints, MaxPods: p.MaxPods, Port: int32(p.Port), Version: Version().GitVersion, Data: dir,
 			SystemReserved: p.SystemReserved, KubeReserved: p.KubeReserved,
 		},
 		Client: p.client, Dir: dir, Runtime: p.Runtime, Own: ownRuntime(p.dataDir, bin, p.NodeConfig), Images: imageDir(p.dataDir),
 		Driver: cgroup.Driver(orElse(p.CgroupDriver, string(cgroup.Cgroupfs))), PodPids: int64(p.PodPids),
 		Users: container.Users{MaxPods: p.MaxPods}, Logins: p.ImageCredentials, LoginsBin: p.ImageCredentialsBin,
-		Verify: p.ImageVerify, AllowedImages: p.ImageAllowed, Align: p.Align, Shutdown: ends, Eviction: p.eviction(), ImageHigh: p.ImageHigh, ImageLow: p.ImageLow,
+		Verify: p.ImageVerify, AllowedImages: p.ImageAllowed, Align: p.Align, Shutdown: ends, Eviction: p.eviction(),
+		Pulls: p.Pulls, LogSize: p.LogSize, LogFiles: p.LogFiles, SeccompDefault: p.SeccompDefault, Swap: p.Swap,
+		ImageHigh: p.ImageHigh, ImageLow: p.ImageLow,
 		DNS:        container.DNS{Servers: p.dns(), Domain: p.ClusterDomain, ResolvConf: container.FindResolvConf()},
 		StaticPods: p.StaticPods, StaticURL: p.StaticURL, UnsafeSysctls: p.UnsafeSysctls,
 		Issue: p.issue, ClientCAs: p.clientCAs, Record: p.record, Log: p.log,

@@ -131,9 +131,34 @@ func parseReserved(vs []string) (map[int]map[corev1.ResourceName]int64, error) {
 	return out, nil
 }
 
-// imageSettings are those about who may use images that are here.
+// imageSettings are those about images and what containers get.
 func imageSettings() []Setting {
 	return []Setting{
+		{Name: "max-parallel-image-pulls", Help: "pull at most `N` images at a time",
+			Set: one(func(c *Config, v string) (err error) { c.Node.Pulls, err = parseCount(v); return err })},
+		{Name: "container-log-max-size", Help: "begin a new log file of a container after `AMOUNT`, such as 10Mi",
+			Set: one(func(c *Config, v string) error {
+				q, err := resource.ParseQuantity(v)
+				if err != nil || q.Value() <= 0 {
+					return fmt.Errorf("%q is not an amount such as 10Mi", v)
+				}
+				c.Node.LogSize = q.Value()
+				return nil
+			})},
+		{Name: "container-log-max-files", Help: "keep at most `N` log files of a container, at least 2",
+			Set: one(func(c *Config, v string) (err error) {
+				if c.Node.LogFiles, err = parseCount(v); err == nil && c.Node.LogFiles < 2 {
+					err = fmt.Errorf("%q is not a number of at least 2", v)
+				}
+				return err
+			})},
+		{Name: "seccomp-default", Help: "give containers that name no seccomp profile that of the runtime: `BOOL`",
+			Set: one(func(c *Config, v string) (err error) { c.Node.SeccompDefault, err = strconv.ParseBool(v); return err })},
+		{Name: "memory-swap-behavior", Help: "`BEHAVIOR` NoSwap, or LimitedSwap to let burstable Pods use swap (cgroup v2)",
+			Set: one(func(c *Config, v string) error {
+				c.Node.Swap = v == "LimitedSwap"
+				return oneOf(v, "NoSwap", "LimitedSwap")
+			})},
 		{Name: "image-pull-credentials-verification-policy", Help: "when Pods must show a password for an image that is here: `POLICY` NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify",
 			Set: one(func(c *Config, v string) error {
 				c.Node.ImageVerify = node.Verify(v)

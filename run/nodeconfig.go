@@ -56,6 +56,10 @@ type NodeConfig struct {
 	ImageVerify  node.Verify
 	ImageAllowed []string
 	Align        node.Align
+	// Pulls is how many images are pulled at a time, LogSize and LogFiles bound the log of a container; 0 for the usual ones.
+	Pulls, LogFiles      int
+	LogSize              int64
+	SeccompDefault, Swap bool
 	// ShutdownGrace and ShutdownCritical, or ShutdownBy, are how long Pods have when the machine goes down.
 	ShutdownGrace, ShutdownCritical time.Duration
 	ShutdownBy                      []shutdown.Period

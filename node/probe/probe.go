@@ -36,27 +36,17 @@ type Config struct {
 	Changed func(types.UID)
 	// Host is the address of Pods that use the node's network.
 	Host func() netip.Addr
-	// Asked, if there is one, hears of every answer, for metrics.
-	Asked func(Answer)
 	// Workers, if not nil, is told of every goroutine, so that an owner can wait for them.
 	Workers *sync.WaitGroup
-}
-
-// Answer is what one asking of a probe came to.
-type Answer struct {
-	Pod       *corev1.Pod
-	Container string
-	Probe     string // Startup, Liveness or Readiness
-	Result    string // successful, failed or unknown
-	Took      time.Duration
 }
 
 // Prober probes the containers of a node.
 type Prober struct {
 	Config
-	life  context.Context // of the agent: no probe outlives it
-	since time.Time
-	web   *web
+	life    context.Context // of the agent: no probe outlives it
+	since   time.Time
+	web     *web
+	numbers *numbers
 
 	mu   sync.Mutex // guards pods and everything below them
 	pods map[types.UID]*subject
@@ -67,7 +57,7 @@ func New(ctx context.Context, config Config) *Prober {
 	if config.Workers == nil {
 		config.Workers = &sync.WaitGroup{}
 	}
-	return &Prober{Config: config, life: ctx, since: time.Now(), web: newWeb(), pods: map[types.UID]*subject{}}
+	return &Prober{Config: config, life: ctx, since: time.Now(), web: newWeb(), numbers: newNumbers(), pods: map[types.UID]*subject{}}
 }
 
 // subject is a Pod that is probed.
@@ -260,5 +250,6 @@ func (b *Prober) Forget(uid types.UID) {
 			r.stop()
 		}
 		delete(b.pods, uid)
+		b.numbers.forget(s.pod)
 	}
 }

@@ -87,9 +87,7 @@ func (w *worker) once(ctx context.Context) bool {
 		return false // the container ends, or nobody wants to know any more
 	}
 	w.tell(p, out, err)
-	if w.Asked != nil {
-		w.Asked(Answer{Pod: p, Container: w.run.spec.Name, Probe: string(w.sort), Result: word(out, err), Took: time.Since(begin)})
-	}
+	w.count(p, word(out, err), time.Since(begin))
 	if err != nil {
 		return true // who could not be asked has not answered
 	}
@@ -135,6 +133,15 @@ func (w *worker) tell(p *corev1.Pod, out outcome, err error) {
 		w.Told.Event(p, name, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", w.sort, out.text)
 	case out.result == failure:
 		w.Told.Event(p, name, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.sort, out.text)
+	}
+}
+
+// count notes an answer, unless the Pod was forgotten meanwhile.
+func (w *worker) count(p *corev1.Pod, result string, took time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.pods[p.UID] == w.of {
+		w.numbers.count(p, w.run.spec.Name, string(w.sort), result, took)
 	}
 }
 

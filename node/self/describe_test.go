@@ -3,6 +3,8 @@ package self
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -221,5 +223,27 @@ func TestReconcile(t *testing.T) {
 	}
 	if reconcile(o, map[string]string{corev1.LabelHostname: "new"}) {
 		t.Error("it is wrong again")
+	}
+}
+
+// TestAddressThatGoes is about a machine whose address is found: the node keeps it for as long as the machine does.
+func TestAddressThatGoes(t *testing.T) {
+	has, found := "192.0.2.1/24", "192.0.2.1"
+	n := &Node{Config: Config{Name: "n", Hostname: "n", Find: func() (netip.Addr, error) { return netip.ParseAddr(found) }}, host: &Host{
+		Addresses: func() ([]net.Addr, error) {
+			ip, network, err := net.ParseCIDR(has)
+			return []net.Addr{&net.IPNet{IP: ip, Mask: network.Mask}}, err
+		},
+	}}
+	for _, x := range [][3]string{
+		{"192.0.2.1/24", "192.0.2.1", "192.0.2.1"},  // it is found
+		{"192.0.2.1/24", "192.0.2.9", "192.0.2.1"},  // another one would be found now, but the machine has it still
+		{"192.0.2.9/24", "192.0.2.9", "192.0.2.9"},  // it has gone
+		{"198.51.100.1/24", "nothing", "192.0.2.9"}, // nothing is found: it may come back
+	} {
+		has, found = x[0], x[1]
+		if got, err := n.addresses(); err != nil || got[0].Address != x[2] {
+			t.Errorf("%v: got %v, %v", x, got, err)
+		}
 	}
 }

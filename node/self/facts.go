@@ -217,17 +217,34 @@ func abilities(s *cri.StatusResponse) (handlers []corev1.NodeRuntimeHandler, fea
 func (n *Node) addresses() ([]corev1.NodeAddress, error) {
 	own := n.Config.Addresses
 	if len(own) == 0 {
-		found, err := outward()
-		if err != nil {
+		if err := n.find(); err != nil {
 			return nil, fmt.Errorf("can't get ip address of node %s. error: %w", n.Name, err)
 		}
-		own = []netip.Addr{found}
+		own = []netip.Addr{n.at}
 	}
 	var out []corev1.NodeAddress
 	for _, a := range own {
 		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 	}
 	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Hostname}), nil
+}
+
+// find looks for an address, unless the machine still has the one that was found before: who knows the node by it shall not
+// have to learn another.
+func (n *Node) find() error {
+	if n.at.IsValid() && n.host.Has(n.at) {
+		return nil
+	}
+	find := n.Find
+	if find == nil {
+		find = outward
+	}
+	found, err := find()
+	if err != nil && n.at.IsValid() {
+		return nil // it may come back
+	}
+	n.at = found
+	return err
 }
 
 // outward is the address from which packets to elsewhere leave, or any that others could reach. No packet is sent.

@@ -3,9 +3,12 @@ package self
 import (
 	"bufio"
 	"bytes"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,8 +25,26 @@ type Machine struct {
 	Kernel, OS                    string
 }
 
-// Host reads a machine. Root stands for / and is for tests.
-type Host struct{ Root string }
+// Host reads a machine. Its fields are for tests.
+type Host struct {
+	// Root stands for /.
+	Root string
+	// Addresses stands for those of the machine's interfaces.
+	Addresses func() ([]net.Addr, error)
+}
+
+// Has says that the machine has an address.
+func (h *Host) Has(a netip.Addr) bool {
+	list := h.Addresses
+	if list == nil {
+		list = net.InterfaceAddrs
+	}
+	all, err := list()
+	return err == nil && slices.ContainsFunc(all, func(x net.Addr) bool {
+		p, err := netip.ParsePrefix(x.String())
+		return err == nil && p.Addr().Unmap() == a
+	})
+}
 
 func (h *Host) read(name string) string {
 	b, err := os.ReadFile(filepath.Join("/", h.Root, name))

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,8 +43,10 @@ type Config struct {
 	Name string
 	// Hostname is what the node is called in its label and addresses; empty for Name.
 	Hostname string
-	// Addresses are the node's own, at most one of each family; none to find one.
-	Addresses  []netip.Addr
+	// Addresses are the node's own, at most one of each family; none to find one, and another when the machine has lost it.
+	Addresses []netip.Addr
+	// Find finds an address where none is said; nil for the one by which the machine reaches others.
+	Find       func() (netip.Addr, error)
 	Labels     map[string]string
 	Taints     []corev1.Taint
 	ProviderID string
@@ -77,6 +80,8 @@ type Parts struct {
 	Pressed func(corev1.NodeConditionType) bool
 	// Volumes are those in use; known is false until it is certain.
 	Volumes func() (inUse []corev1.UniqueVolumeName, known bool)
+	// Moved is called when the node has other addresses than before.
+	Moved func()
 	// Reported is called with the volumes that the stored status has, which is when they may be mounted.
 	Reported func([]corev1.UniqueVolumeName)
 	Devices  func() Devices
@@ -128,6 +133,7 @@ type Node struct {
 	began, asked, reported time.Time // begin of Run, last answer of the runtime, last report
 	delay                  time.Duration
 	last                   answer
+	at                     netip.Addr // the address that was found
 	rebooted, cordoned     bool
 	// adopted says that the Node was there before, and that its status was not written yet.
 	adopted bool
@@ -167,8 +173,12 @@ func (n *Node) Current() *corev1.Node {
 
 func (n *Node) show(o *corev1.Node) {
 	n.mu.Lock()
+	moved := n.shown == nil || !slices.Equal(n.shown.Status.Addresses, o.Status.Addresses)
 	n.uid, n.shown = o.UID, o
 	n.mu.Unlock()
+	if moved && n.Moved != nil {
+		n.Moved()
+	}
 	if n.Reported != nil {
 		n.Reported(o.Status.VolumesInUse)
 	}

@@ -43,6 +43,11 @@ func Periods(whole, forCritical time.Duration) ([]Period, error) {
 	return []Period{{0, int64((whole - forCritical) / time.Second)}, {critical, int64(forCritical / time.Second)}}, nil
 }
 
+// Plain says that periods are what Periods makes, or none.
+func Plain(all []Period) bool {
+	return len(all) == 0 || len(all) == 2 && all[0].Priority == 0 && all[1].Priority == critical
+}
+
 // Config is what a Manager works with.
 type Config struct {
 	// Periods may be in any order. Without any, nothing is done.
