@@ -23,6 +23,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -42,7 +43,7 @@ func Scheme() (*runtime.Scheme, error) {
 		codec.AddMeta, apidiscoveryv2.AddToScheme,
 		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, autoscalingv1.AddToScheme, autoscalingv2.AddToScheme,
 		policyv1.AddToScheme, networkingv1.AddToScheme, discoveryv1.AddToScheme, eventsv1.AddToScheme, coordinationv1.AddToScheme,
-		rbacv1.AddToScheme, storagev1.AddToScheme, schedulingv1.AddToScheme, nodev1.AddToScheme, admissionregistrationv1.AddToScheme,
+		rbacv1.AddToScheme, storagev1.AddToScheme, schedulingv1.AddToScheme, schedulingv1beta1.AddToScheme, nodev1.AddToScheme, admissionregistrationv1.AddToScheme,
 		certificatesv1.AddToScheme, flowcontrolv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 		resourcev1.AddToScheme, storagemigrationv1.AddToScheme,
 		apiextensionsv1.SchemeBuilder.AddToScheme, apiregistrationv1.SchemeBuilder.AddToScheme, metricsv1beta1.AddToScheme,

@@ -36,6 +36,7 @@ const (
 	migrating     = "StorageVersionMigrator"
 	topology      = "PodTopologyLabelsAdmission"
 	splitLogs     = "PodLogsQuerySplitStreams"
+	gangs         = "GenericWorkload"
 	anyAlpha      = "AllAlpha"
 	anyBeta       = "AllBeta"
 )
@@ -88,7 +89,7 @@ func (c *Config) feature(name string) bool {
 func (c *Config) idleFeatures() (out []string) {
 	for _, g := range gates() {
 		switch g.name {
-		case compressing, watchingLists, migrating, topology, splitLogs, anyBeta:
+		case compressing, watchingLists, migrating, topology, splitLogs, gangs, anyBeta:
 			continue
 		}
 		if on, said := c.Features[g.name]; said && on != g.on {

@@ -16,7 +16,6 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
-	"proa.dev/kinds"
 	"proa.dev/kinds/kind"
 	"proa.dev/schedule"
 	"proa.dev/server/devices"
@@ -79,7 +78,7 @@ func (s *Server) scheduler(ctx context.Context) error {
 
 // openScheduler reads how Pods are to be placed.
 func (s *Server) openScheduler(counts prometheus.Registerer) error {
-	s.placing = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics(), Post: askExtender}
+	s.placing = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics(), Post: askExtender, Gangs: s.feature(gangs)}
 	if err := counts.Register(s.placing.Metrics); err != nil {
 		return err
 	}
@@ -102,7 +101,7 @@ func (c *Config) readScheduling() (*configv1.KubeSchedulerConfiguration, error) 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.SchedulerConfig, err)
 	}
-	defs := kinds.All()
+	defs := c.kinds()
 	for _, on := range (schedule.Config{File: file}).Reads() {
 		if !slices.ContainsFunc(defs, func(d *kind.Def) bool { return d.Resource() == on.On }) {
 			return nil, fmt.Errorf("%s: the plugin %s reads %s, which this server does not serve; take the plugin out of the profile", c.SchedulerConfig, on.Plugin, on.On)

@@ -154,7 +154,7 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.agents = s.openAgents()
-	s.defs = append(kinds.AllWith(hooks()), metrics.All(usage.New(s.agents, s.log))...)
+	s.defs = append(s.kinds(), metrics.All(usage.New(s.agents, s.log))...)
 	data, err := s.sealed()
 	if err != nil {
 		return err
@@ -167,6 +167,10 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.policy.ClusterRoles, s.policy.ClusterRoleBindings = append(s.policy.ClusterRoles, roles(s.controllers())...), append(s.policy.ClusterRoleBindings, bindings(s.controllers())...)
+	if s.feature(gangs) {
+		roles, bindings := gangRoles()
+		s.policy.ClusterRoles, s.policy.ClusterRoleBindings = append(s.policy.ClusterRoles, roles...), append(s.policy.ClusterRoleBindings, bindings...)
+	}
 	s.rbac = server.NewRBACView(s.state)
 	rules := authz.NewRBAC(s.rbac)
 	s.deciders = &deciders{node: authz.NewNode(server.NodeView{State: s.state}, s.policy.NodeRules()), rbac: rules}

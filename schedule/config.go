@@ -28,6 +28,8 @@ type Config struct {
 	Metrics *Metrics
 	// Select evaluates the CEL selectors of devices. Without it claims that have any, or whose class has, get no devices.
 	Select device.Selector
+	// Gangs puts GangScheduling into the default profile. The server must serve PodGroups then.
+	Gangs bool
 	// Post asks an extender and returns the body of its answer. It sees to TLS and the timeout as the extender's
 	// configuration says, and makes an error of every status but OK. Without it there can be no extenders.
 	Post func(ctx context.Context, extender *configv1.Extender, url string, body []byte) ([]byte, error)
@@ -181,7 +183,7 @@ func (c Config) queue() QueueSettings {
 // profiles makes the plugins of all profiles.
 func (c Config) profiles(deps Deps) ([]Profile, error) {
 	f := c.file()
-	deps.Metrics, deps.Select = c.Metrics, c.Select
+	deps.Metrics, deps.Select, deps.Gangs = c.Metrics, c.Select, c.Gangs
 	for _, e := range f.Extenders {
 		for _, r := range e.ManagedResources {
 			if r.IgnoredByScheduler {

@@ -26,7 +26,7 @@ type evictor struct {
 	events   *events
 	metrics  *Metrics
 	activate func(...types.UID)
-	spawn    func(func())
+	spawn    func(func(context.Context))
 
 	mu   sync.Mutex                // guards what follows
 	busy map[types.UID]*corev1.Pod // pods whose victims are being ended, with the last victim once it is its turn
@@ -68,7 +68,7 @@ func (c *candidate) message() string {
 }
 
 // start ends the victims of a candidate. Pods that are less important and wait for the node have to look elsewhere.
-func (e *evictor) start(ctx context.Context, a Attempt, c candidate) {
+func (e *evictor) start(a Attempt, c candidate) {
 	if e.metrics != nil {
 		e.metrics.Victims.Observe(float64(len(c.victims)))
 	}
@@ -84,7 +84,7 @@ func (e *evictor) start(ctx context.Context, a Attempt, c candidate) {
 	}
 	pod := a.Pod.Pod
 	e.set(pod.UID, nil)
-	e.spawn(func() {
+	e.spawn(func(ctx context.Context) {
 		cleared := e.clear(ctx, lesser)
 		gone, err := e.end(ctx, pod, victims, c.node)
 		err = errors.Join(cleared, err)

@@ -1,16 +1,22 @@
 package schedule
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/client"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 )
@@ -18,15 +24,21 @@ import (
 // gangPatience is how long a pod of a gang holds its place for the others.
 const gangPatience = 5 * time.Minute
 
+// gaveUp is what the others of a gang are told when one cannot stay.
+const gaveUp = "another pod of the gang gave up its place"
+
 func podGroups() schema.GroupResource {
 	return schema.GroupResource{Group: "scheduling.k8s.io", Resource: "podgroups"}
 }
 
 // GangScheduling binds the pods of a gang only when enough of them have a place. Each is decided about alone and holds its
-// place until there are enough, and when one gives up, all do. It is not in the default profile: the kind PodGroup is in a
-// beta that is off, as upstream has it.
+// place until there are enough, and when one gives up, all do. It is in the default profile only where somebody wants it: the
+// kind PodGroup is in a beta that is off, as upstream has it.
 func GangScheduling(deps Deps) Plugin {
 	g := &gangs{cluster: deps.Views, activate: deps.Activate, groups: map[string]*gang{}}
+	if deps.Client != nil {
+		g.writer, g.log, g.background = deps.Client, deps.Log, deps.Go
+	}
 	same := func(pod *corev1.Pod, _, is kind.Object) bool {
 		other, ok := is.(*corev1.Pod)
 		return ok && groupOf(pod) != "" && groupOf(pod) == groupOf(other)
@@ -66,8 +78,11 @@ func minCount(o kind.Object) int {
 }
 
 type gangs struct {
-	cluster  Cluster
-	activate func(...types.UID)
+	cluster    Cluster
+	activate   func(...types.UID)
+	writer     client.Writer // nil where nobody is told
+	log        *slog.Logger
+	background func(func(context.Context))
 
 	mu     sync.Mutex // guards groups
 	groups map[string]*gang
@@ -161,6 +176,7 @@ func (g *gangs) permit(pod *corev1.Pod) Permission {
 			}
 		}
 		g.mu.Unlock()
+		g.tell(pod, metav1.ConditionTrue, "Scheduled", "")
 		return Permission{}
 	}
 	wait := make(chan *Verdict, 1)
@@ -189,10 +205,13 @@ func (g *gangs) giveUp(pod *corev1.Pod) {
 		return
 	}
 	waited := mine.placed[pod.UID] != nil
+	if waited {
+		g.tell(pod, metav1.ConditionFalse, schedulingv1beta1.PodGroupReasonUnschedulable, gaveUp)
+	}
 	delete(mine.placed, pod.UID)
 	for uid, wait := range mine.placed {
 		if wait != nil && waited {
-			wait <- No("another pod of the gang gave up its place")
+			wait <- No(gaveUp)
 			mine.placed[uid] = nil
 		}
 	}
@@ -210,4 +229,23 @@ func (g *gangs) bound(pod *corev1.Pod) {
 			delete(g.groups, groupOf(pod))
 		}
 	}
+}
+
+// tell writes what became of a group, unless it says so already. A group that was scheduled once stays so.
+func (g *gangs) tell(pod *corev1.Pod, status metav1.ConditionStatus, reason, message string) {
+	group, ok := g.group(pod).(*schedulingv1beta1.PodGroup)
+	if !ok || g.writer == nil || meta.IsStatusConditionTrue(group.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled) {
+		return
+	}
+	next := group.DeepCopy()
+	if !meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
+		Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message, ObservedGeneration: group.Generation,
+	}) {
+		return
+	}
+	g.background(func(ctx context.Context) {
+		if _, err := g.writer.Update(ctx, podGroups(), next, "status"); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			g.log.WarnContext(ctx, "write the condition of a pod group", "namespace", group.Namespace, "name", group.Name, "err", err)
+		}
+	})
 }

@@ -46,6 +46,9 @@ type choice struct {
 // assemble makes the plugins of one profile.
 func assemble(in *configv1.Plugins, args map[string]json.RawMessage, deps Deps) ([]Plugin, error) {
 	all := registry()
+	if deps.Gangs {
+		all = append(all, optional()...)
+	}
 	if in == nil {
 		in = &configv1.Plugins{}
 	}

@@ -51,7 +51,7 @@ type candidate struct {
 	violations int // of disruption budgets
 }
 
-func (p *preemption) rescue(ctx context.Context, a Attempt) Rescue {
+func (p *preemption) rescue(_ context.Context, a Attempt) Rescue {
 	if p.evictor.metrics != nil {
 		p.evictor.metrics.Preemption.Inc()
 	}
@@ -71,7 +71,7 @@ func (p *preemption) rescue(ctx context.Context, a Attempt) Rescue {
 		return Rescue{Message: "preemption: no candidate node for preemption"}
 	}
 	best := pick(all)
-	p.evictor.start(ctx, a, best)
+	p.evictor.start(a, best)
 	return Rescue{Node: best.node, Done: true, Message: best.message()}
 }
 

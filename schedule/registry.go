@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"slices"
@@ -24,10 +25,12 @@ type Deps struct {
 	Metrics *Metrics
 	// Activate brings pods that wait to be tried now.
 	Activate func(...types.UID)
-	// Go runs something in the background for as long as the scheduler runs.
-	Go func(func())
+	// Go runs something in the background. Its context ends with the scheduler.
+	Go func(func(context.Context))
 	// Select evaluates the selectors of devices; nil means that nobody can.
 	Select device.Selector
+	// Gangs says that the default profile knows gangs.
+	Gangs bool
 	// Elsewhere are the resources that extenders see to, and nobody here.
 	Elsewhere []string
 }
@@ -71,7 +74,7 @@ func registry() []known {
 	}
 }
 
-// optional are plugins that configurations can name, and that are in no profile which does not.
+// optional are plugins that configurations can name, and that are in no other profile unless Config.Gangs says so.
 func optional() []known {
 	return []known{
 		{"GangScheduling", 0, func(deps Deps, _ json.RawMessage) (Plugin, error) { return GangScheduling(deps), nil }},

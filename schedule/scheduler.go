@@ -91,7 +91,9 @@ func newScheduler(ctx context.Context, log *slog.Logger, c client.Client, config
 		s.metrics = NewMetrics()
 	}
 	s.events = newEvents(c, log)
-	profiles, err := config.profiles(Deps{Client: c, Log: log, Views: s.views, Events: s.events, Activate: s.activate, Go: s.work.Go})
+	profiles, err := config.profiles(Deps{Client: c, Log: log, Views: s.views, Events: s.events, Activate: s.activate, Go: func(f func(context.Context)) {
+		s.work.Go(func() { f(ctx) })
+	}})
 	if err != nil {
 		return nil, err
 	}

@@ -6,4 +6,4 @@ import (
 	"proa.dev/kinds/kind/kindtest"
 )
 
-func TestScripts(t *testing.T) { kindtest.Run(t, All(), "testdata") }
+func TestScripts(t *testing.T) { kindtest.Run(t, append(All(), Gangs()...), "testdata") }
