@@ -18,15 +18,15 @@ func downCommand() Command {
 	return Command{
 		Name: "down", Short: "stop the cluster",
 		Long: `
-Stops the cluster of the data folder, with the containers of its node, and takes its context out of your kubeconfig. What the
+Stops the cluster of the data folder, with the containers of its nodes, and takes its context out of your kubeconfig. What the
 cluster keeps stays in the folder, and "proa up" goes on from there; --purge removes it for good, with every container,
-mount, interface and rule that the node has made.
+mount, interface and rule that the nodes have made.
 
 --keep-containers leaves the containers running: the next "proa up", with a newer proa perhaps, finds them as they are.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			which := dataDirFlag(fs)
 			purge := fs.Bool("purge", false, "remove the data folder too, with everything the cluster kept")
-			stay := fs.Bool("keep-containers", false, "leave the containers of the node running")
+			stay := fs.Bool("keep-containers", false, "leave the containers of the nodes running")
 			return func(ctx context.Context, env *Env, args []string) error {
 				if *stay && *purge {
 					return errors.New("--purge removes containers and --keep-containers keeps them; choose one")
@@ -62,6 +62,13 @@ func down(ctx context.Context, env *Env, c cluster, purge, stay bool) error {
 	} else if err := stop(ctx, env, c, pid); err != nil {
 		return err
 	}
+	left, err := proa.StopAgents(c.dir)
+	for _, name := range left {
+		fmt.Fprintf(env.Out, "Stopped the agent of node %s\n", name)
+	}
+	if err != nil {
+		return err
+	}
 	if err := forget(env, c); err != nil {
 		fmt.Fprintf(env.Err, "Your kubeconfig still has its context: %v\n", err)
 	}
@@ -70,14 +77,14 @@ func down(ctx context.Context, env *Env, c cluster, purge, stay bool) error {
 		if stay {
 			return nil
 		}
-		ended, err := proa.HaltNode(ctx, c.dir, log)
+		ended, err := proa.HaltNodes(ctx, c.dir, log)
 		if ended > 0 {
 			fmt.Fprintf(env.Out, "Ended %d containers\n", ended)
 		}
 		return err
 	}
-	if err := proa.PurgeNode(ctx, c.dir, log); err != nil {
-		return fmt.Errorf("remove what the node made: %w", err)
+	if err := proa.PurgeNodes(ctx, c.dir, log); err != nil {
+		return fmt.Errorf("remove what the nodes made: %w", err)
 	}
 	if err := os.RemoveAll(c.dir); err != nil {
 		return fmt.Errorf("remove the data folder: %w", err)
@@ -167,7 +174,7 @@ func looksOurs(c cluster) error {
 	ours := false
 	for _, e := range entries {
 		switch e.Name() {
-		case "pki", "node", settingsFile:
+		case "pki", "node", "nodes", settingsFile:
 			ours = true
 		case "etcd", "server.log", "server.pid", "admin.kubeconfig":
 		default:

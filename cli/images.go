@@ -14,16 +14,16 @@ import (
 
 func imagesCommand() Command {
 	return Command{
-		Name: "images", Args: "load FILE... | list", Short: "put images on the node without a registry",
+		Name: "images", Args: "load FILE... | list", Short: "put images on the nodes without a registry",
 		Long: `
-"proa images load" brings image archives to the node of the cluster, as "docker save" or an OCI layout in a tar file
+"proa images load" brings image archives to every node of the cluster on this machine, as "docker save" or an OCI layout in a tar file
 make them, compressed or not. What is there already is not brought again. If the cluster is not running, the archives
 are kept for its next start. Pods find the images under the names they have in the archive.
 
   docker save hello:1 | gzip > hello.tar.gz
   proa images load hello.tar.gz
 
-"proa images list" shows the images that the node has.`,
+"proa images list" shows the images that the nodes have.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			which := dataDirFlag(fs)
 			format := outputFlag(fs)
@@ -65,7 +65,7 @@ func loadImages(ctx context.Context, env *Env, c cluster, files []string) error 
 			return err
 		}
 		if kept != "" {
-			fmt.Fprintf(env.Out, "The node is not running; %s is kept as %s and loaded when it starts.\n", file, kept)
+			fmt.Fprintf(env.Out, "The cluster is not running; %s is kept as %s and loaded when it starts.\n", file, kept)
 			continue
 		}
 		for _, name := range names {
@@ -77,19 +77,31 @@ func loadImages(ctx context.Context, env *Env, c cluster, files []string) error 
 }
 
 func listImages(ctx context.Context, env *Env, c cluster, output string) error {
-	images, err := proa.ListImages(ctx, c.dir)
+	nodes, err := proa.ListImages(ctx, c.dir)
 	if err != nil {
 		return err
 	}
 	if output == "json" {
 		e := json.NewEncoder(env.Out)
 		e.SetIndent("", "  ")
-		return e.Encode(images)
+		if len(nodes) == 1 {
+			return e.Encode(nodes[0].Images)
+		}
+		return e.Encode(nodes)
 	}
 	w := tabwriter.NewWriter(env.Out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tDIGEST")
-	for _, i := range images {
-		fmt.Fprintf(w, "%s\t%s\n", plain(i.Name), plain(i.Digest))
+	if len(nodes) == 1 {
+		fmt.Fprintln(w, "NAME\tDIGEST")
+	} else {
+		fmt.Fprintln(w, "NODE\tNAME\tDIGEST")
+	}
+	for _, n := range nodes {
+		for _, i := range n.Images {
+			if len(nodes) > 1 {
+				fmt.Fprintf(w, "%s\t", n.Node)
+			}
+			fmt.Fprintf(w, "%s\t%s\n", plain(i.Name), plain(i.Digest))
+		}
 	}
 	return w.Flush()
 }

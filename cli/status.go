@@ -21,8 +21,8 @@ func statusCommand() Command {
 	return Command{
 		Name: "status", Short: "say whether each part of the cluster is well",
 		Long: `
-Shows the process, each check of the API server, the size of the store, the number of objects and the next certificate
-to expire. The exit code is 0 when everything is well and 1 when something is not.`,
+Shows the process, each check of the API server, each node, the size of the store, the number of objects and the next
+certificate to expire. The exit code is 0 when everything is well and 1 when something is not.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			which := dataDirFlag(fs)
 			format := outputFlag(fs)
@@ -63,6 +63,7 @@ type status struct {
 	Checks       []check        `json:"checks,omitempty"`
 	StoreBytes   int64          `json:"storeBytes,omitempty"`
 	Objects      map[string]int `json:"objects,omitempty"`
+	Nodes        []nodeStatus   `json:"nodes,omitempty"`
 	Certificates []certificate  `json:"certificates,omitempty"`
 	Problems     []string       `json:"problems,omitempty"`
 }
@@ -130,6 +131,15 @@ func (s *status) ask(ctx context.Context, a *access) error {
 		}
 		if json.Unmarshal(body, &v) == nil {
 			s.Version = v.GitVersion
+		}
+	}
+	if s.Nodes, err = nodesOf(ctx, a); err != nil {
+		s.Problems = append(s.Problems, fmt.Sprintf("the nodes cannot be listed: %v", err))
+	}
+	for _, n := range s.Nodes {
+		if !n.Ready {
+			s.Ready = false
+			s.Problems = append(s.Problems, fmt.Sprintf("node %s is not ready: %s", n.Name, n.Text))
 		}
 	}
 	if code, body, err = a.get(ctx, "/metrics"); err == nil && code == http.StatusOK {
@@ -209,6 +219,13 @@ func (s *status) print(env *Env, format string) error {
 	}
 	for _, c := range s.Checks {
 		row("  "+c.Name, "%s", c.Text)
+	}
+	for i, n := range s.Nodes {
+		if i == shownNodes {
+			row("nodes", "and %d more", len(s.Nodes)-i)
+			break
+		}
+		row("node "+n.Name, "%s", n.words())
 	}
 	if s.StoreBytes > 0 {
 		row("store", "%s on disk%s", megabytes(s.StoreBytes), s.objects())

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -36,6 +37,12 @@ data folder. The node needs root. Without root there are simulated nodes instead
 phases without running a container; --simulate asks for them, and --no-node for none at all:
 
   proa up --simulate 3
+
+--nodes asks for several real ones. The first is the machine; each of the others has a network namespace, a container runtime
+and an agent of its own, and the name of the first with a number behind it. Saying another number later adds nodes or removes
+them, with all that is on them:
+
+  proa up --nodes 3
 
 "proa check" says whether this machine can run a node, and what to do if not.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
@@ -63,6 +70,8 @@ type upper struct {
 	noMerge bool
 	noNode  bool
 	timeout time.Duration
+	// before is the number of nodes that the cluster was started with the last time.
+	before int
 }
 
 // settingsFile keeps what a cluster was started with.
@@ -78,11 +87,18 @@ func (u *upper) up(ctx context.Context, said proa.Said) error {
 	if err != nil {
 		return err
 	}
+	if pid != 0 && max(1, conf.Nodes) != u.before {
+		fmt.Fprintf(u.env.Out, "The cluster in %s is started again for %s; containers keep running.\n", c.dir, count(conf.Nodes, "node"))
+		if err := stop(ctx, u.env, c, pid); err != nil {
+			return err
+		}
+		pid = 0
+	}
 	if pid != 0 {
 		fmt.Fprintf(u.env.Out, "The cluster in %s is already running (process %d).\n", c.dir, pid)
 		return u.finish(c)
 	}
-	if err := probe(conf.Listen); err != nil {
+	if err := u.probe(ctx, c, conf.Listen); err != nil {
 		return err
 	}
 	if err := remember(c, said); err != nil {
@@ -94,7 +110,7 @@ func (u *upper) up(ctx context.Context, said proa.Said) error {
 	if err != nil {
 		return err
 	}
-	if err := u.wait(ctx, c, child, begin, conf.Node.Name); err != nil {
+	if err := u.wait(ctx, c, child, begin, conf); err != nil {
 		return err
 	}
 	fmt.Fprintf(u.env.Out, "Ready after %.1f s (process %d)\n", time.Since(begin).Seconds(), child.Process.Pid)
@@ -106,10 +122,17 @@ func (u *upper) up(ctx context.Context, said proa.Said) error {
 func (u *upper) nodes(said proa.Said) {
 	if u.noNode {
 		delete(said, "node")
+		delete(said, "nodes")
 		delete(said, "simulate")
 		return
 	}
-	if said["node"] != nil || said["simulate"] != nil {
+	if os.Geteuid() != 0 && said["nodes"] != nil && said["node"] == nil {
+		fmt.Fprint(u.env.Out, "Nodes that run containers need root, so these are simulated: Pods go through their phases, and no container runs.\n")
+		said["simulate"] = said["nodes"]
+		delete(said, "nodes")
+		return
+	}
+	if said["node"] != nil || said["simulate"] != nil && said["nodes"] == nil {
 		return
 	}
 	if os.Geteuid() == 0 {
@@ -138,6 +161,12 @@ func (u *upper) settle(flags proa.Said) (proa.Config, proa.Said, error) {
 	if data, err := os.ReadFile(filepath.Join(first.DataDir, settingsFile)); err == nil {
 		if said, err = proa.ParseFile(data); err != nil {
 			return first, nil, fmt.Errorf("%s: %w", filepath.Join(first.DataDir, settingsFile), err)
+		}
+	}
+	u.before = 1
+	if n := said["nodes"]; len(n) > 0 {
+		if u.before, err = strconv.Atoi(n[len(n)-1]); err != nil {
+			return first, nil, fmt.Errorf("%s: nodes: %w", filepath.Join(first.DataDir, settingsFile), err)
 		}
 	}
 	if u.config != "" {
@@ -170,9 +199,18 @@ func remember(c cluster, said proa.Said) error {
 	return replaceFile(c.file(settingsFile), append([]byte("# What \"proa up\" last started this cluster with.\n"), data...))
 }
 
-// probe finds out whether the address is free, for a better answer than the server's log could give.
-func probe(address string) error {
+// probe finds out whether the address is free, for a better answer than the server's log could give. A server of this folder
+// that was killed may need a moment until its sockets are gone.
+func (u *upper) probe(ctx context.Context, c cluster, address string) error {
+	killed := isThere(c.file("server.pid"))
 	l, err := net.Listen("tcp", address)
+	for begin := time.Now(); killed && errors.Is(err, syscall.EADDRINUSE) && time.Since(begin) < patience; l, err = net.Listen("tcp", address) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 	switch {
 	case err == nil:
 		return l.Close()
@@ -205,7 +243,7 @@ func (u *upper) launch(c cluster) (*exec.Cmd, error) {
 }
 
 // wait returns when the cluster is ready, or says why it will not be.
-func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd, begin time.Time, node string) error {
+func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd, begin time.Time, conf proa.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()
 	ended := make(chan struct{})
@@ -213,13 +251,7 @@ func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd, begin time
 		defer close(ended) // the channel is what this goroutine is waited for by
 		_ = child.Wait()
 	}()
-	steps := []step{{"API server", func(ctx context.Context, a *access) error {
-		_, err := a.ok(ctx, "/readyz")
-		return err
-	}}}
-	if node != "" {
-		steps = append(steps, step{"node " + node, func(ctx context.Context, a *access) error { return nodeReady(ctx, a, node) }})
-	}
+	steps := c.steps(conf)
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	var missing error
@@ -240,7 +272,7 @@ func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd, begin time
 			err = steps[at].ready(ctx, a)
 		}
 		if missing = err; err == nil {
-			fmt.Fprintf(u.env.Out, "  %-20s ready after %.1f s\n", steps[at].name, time.Since(begin).Seconds())
+			fmt.Fprintf(u.env.Out, "  %-20s %s after %.1f s\n", steps[at].name, steps[at].done, time.Since(begin).Seconds())
 			at++
 		}
 	}
@@ -249,8 +281,44 @@ func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd, begin time
 
 // step is a part that "up" waits for.
 type step struct {
-	name  string
-	ready func(context.Context, *access) error
+	name, done string
+	ready      func(context.Context, *access) error
+}
+
+// steps are what "up" waits for: the server, the nodes that there shall be, and the end of those that there shall not.
+func (c cluster) steps(conf proa.Config) []step {
+	out := []step{{"API server", "ready", func(ctx context.Context, a *access) error {
+		_, err := a.ok(ctx, "/readyz")
+		return err
+	}}}
+	wanted := conf.NodeNames()
+	for _, node := range wanted {
+		out = append(out, step{"node " + node, "ready", func(ctx context.Context, a *access) error { return nodeReady(ctx, a, node) }})
+	}
+	have, err := proa.Further(c.dir)
+	if err != nil || conf.Nodes == 0 {
+		return out
+	}
+	for _, node := range have {
+		if slices.Contains(wanted, node) {
+			continue
+		}
+		out = append(out, step{"node " + node, "removed", func(context.Context, *access) error {
+			if have, err := proa.Further(c.dir); err != nil || slices.Contains(have, node) {
+				return errors.Join(err, errors.New("it is still there"))
+			}
+			return nil
+		}})
+	}
+	return out
+}
+
+// count says how many of something there are.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // nodeReady says what a node still lacks.

@@ -94,7 +94,9 @@ func RunAgent(ctx context.Context, c AgentConfig, log *slog.Logger, onReady func
 		return err
 	}
 	pool := x509.NewCertPool()
-	pool.AddCert(ca)
+	for _, cert := range ca {
+		pool.AddCert(cert)
+	}
 	cert, err := c.join(ctx, dir, pool, log)
 	if err != nil {
 		return err
@@ -159,15 +161,21 @@ func (c *AgentConfig) join(ctx context.Context, dir string, pool *x509.CertPool,
 	return cert, nil
 }
 
-// authority is the certificate of the cluster's authority: the one that is kept, or the one that the server shows and the token
+// authority are the certificates of the cluster's authority: those that are kept, or the one that the server shows and the token
 // names. A server that cannot show it is not believed.
-func (c *AgentConfig) authority(ctx context.Context, file string) (*x509.Certificate, error) {
+func (c *AgentConfig) authority(ctx context.Context, file string) (out []*x509.Certificate, err error) {
 	if data, err := os.ReadFile(file); err == nil {
-		block, _ := pem.Decode(data)
-		if block == nil {
+		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+			cert, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			out = append(out, cert)
+		}
+		if len(out) == 0 {
 			return nil, fmt.Errorf("%s is not PEM; remove it to ask the server anew", file)
 		}
-		return x509.ParseCertificate(block.Bytes)
+		return out, nil
 	}
 	token, err := ParseToken(c.Token)
 	if err != nil {
@@ -188,7 +196,7 @@ func (c *AgentConfig) authority(ctx context.Context, file string) (*x509.Certifi
 	for _, cert := range conn.(*tls.Conn).ConnectionState().PeerCertificates {
 		if fingerprint(cert.Raw) == token.CA {
 			text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
-			return cert, os.WriteFile(file, text, 0o600)
+			return []*x509.Certificate{cert}, os.WriteFile(file, text, 0o600)
 		}
 	}
 	return nil, fmt.Errorf("the server at %s is not the one the token is for", c.Server)

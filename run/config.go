@@ -66,8 +66,14 @@ type Config struct {
 	Simulate int
 	// Node is the node agent of this process.
 	Node NodeConfig
+	// Nodes is how many nodes of this machine run containers: that of this process, and further ones in network namespaces.
+	// Zero is what there is already.
+	Nodes int
 	// LogLevel is the least level that is logged.
 	LogLevel slog.Level
+
+	// said is what the config was made of.
+	said Said
 
 	// What follows are seams for tests, which no flag reaches.
 
@@ -178,6 +184,8 @@ func serverSettings() []Setting {
 		{Name: "scheduler-config", Help: "schedule as the KubeSchedulerConfiguration in `FILE` says", Set: file(func(c *Config) *string { return &c.SchedulerConfig })},
 		{Name: "simulate", Help: "run `N` simulated nodes: Pods on them go through their phases without a container",
 			Set: one(func(c *Config, v string) (err error) { c.Simulate, err = parseCount(v); return err })},
+		{Name: "nodes", Help: "run containers on `N` nodes of this machine: the first is the machine itself, the others have a network namespace each; it needs root",
+			Set: one(func(c *Config, v string) (err error) { c.Nodes, err = parseNodes(v); return err })},
 		{Name: "log-level", Help: "log at `LEVEL` debug, info, warn or error", Set: one(func(c *Config, v string) error {
 			if err := c.LogLevel.UnmarshalText([]byte(v)); err != nil {
 				return fmt.Errorf("%q is none of debug, info, warn and error", v)
@@ -196,6 +204,10 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("etcd-certfile and etcd-keyfile belong together; give both or neither")
 	case c.Reading+c.Writing < 1:
 		return fmt.Errorf("max-requests-inflight and max-mutating-requests-inflight: one of them must be more than 0")
+	case c.Nodes > 1 && len(c.Node.IPs) > 0:
+		return fmt.Errorf("node-ip is for one node; several nodes of a machine have addresses on the link that they share")
+	case c.Nodes > 1 && c.Node.Runtime != "":
+		return fmt.Errorf("container-runtime-endpoint is for one node; several nodes of a machine have a runtime each")
 	case c.AuditPolicy != "" && c.Audit == "" && c.AuditHook.Config == "":
 		return fmt.Errorf("audit-policy-file needs audit-log-path or audit-webhook-config-file: say where the events go")
 	}
@@ -218,6 +230,18 @@ func parseCount(v string) (int, error) {
 	}
 	return n, nil
 }
+
+// parseNodes reads a number of nodes that run containers.
+func parseNodes(v string) (int, error) {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 || n > maxNodes {
+		return 0, fmt.Errorf("%q is not a number between 1 and %d", v, maxNodes)
+	}
+	return n, nil
+}
+
+// maxNodes bounds the nodes of one machine that run containers: each has an agent and a runtime.
+const maxNodes = 50
 
 // maxCount bounds simulated nodes and requests at a time; more would not fit into one process.
 const maxCount = 20000

@@ -27,12 +27,15 @@ func Load(path string, flags Said) (Config, error) {
 			return c, fmt.Errorf("%s: %w", path, err)
 		}
 	}
+	c.said = Said{}
 	for _, s := range Settings() {
 		if vs := flags[s.Name]; len(vs) > 0 {
+			c.said[s.Name] = vs
 			if err := s.Set(&c, vs); err != nil {
 				return c, fmt.Errorf("--%s: %w", s.Name, err)
 			}
 		} else if vs := inFile[s.Name]; len(vs) > 0 {
+			c.said[s.Name] = vs
 			if err := s.Set(&c, vs); err != nil {
 				return c, fmt.Errorf("%s: %s: %w", path, s.Name, err)
 			}

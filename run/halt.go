@@ -10,24 +10,47 @@ import (
 	"time"
 
 	"proa.dev/node/cri"
+	"proa.dev/node/netns"
 	"proa.dev/node/runtime"
 )
 
 // haltGrace is how long containers have to end when their cluster is stopped, in seconds.
 const haltGrace = 10
 
-// HaltNode ends the containers and the container runtime of a data folder whose cluster has been stopped, and says how many
+// HaltNodes ends the containers and the container runtimes of a data folder whose cluster has been stopped, and says how many
 // containers there were. What they have written stays, and the next start runs their Pods again.
-func HaltNode(ctx context.Context, dataDir string, log *slog.Logger) (ended int, err error) {
+func HaltNodes(ctx context.Context, dataDir string, log *slog.Logger) (ended int, err error) {
+	all, err := existing(dataDir)
+	if err != nil {
+		return 0, err
+	}
+	var wg sync.WaitGroup
+	counts, errs := make([]int, len(all)), make([]error, len(all)+1)
+	for i, f := range all {
+		wg.Go(func() { counts[i], errs[i] = haltNode(ctx, f.dir, f.netns(), log) })
+	}
+	ended, errs[len(all)] = haltNode(ctx, dataDir, "", log)
+	wg.Wait()
+	for _, n := range counts {
+		ended += n
+	}
+	return ended, errors.Join(errs...)
+}
+
+// haltNode does it for one node, whose runtime lives in a network namespace.
+func haltNode(ctx context.Context, dataDir, namespace string, log *slog.Logger) (ended int, err error) {
 	socket := runtime.Socket(runtimeDir(dataDir))
 	if _, err := os.Stat(socket); errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
-	bin, err := (&NodeConfig{}).binDir()
+	config, err := keptRuntime(dataDir)
 	if err != nil {
 		return 0, err
 	}
-	own, err := runtime.Start(ctx, ownRuntime(dataDir, bin, NodeConfig{}), log)
+	if netns.Is(namespace) {
+		config.NetNS = namespace
+	}
+	own, err := runtime.Start(ctx, config, log)
 	if err != nil {
 		return 0, fmt.Errorf("reach the container runtime: %w", err)
 	}

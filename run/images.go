@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"proa.dev/node/runtime"
@@ -21,29 +22,61 @@ func runtimeDir(dataDir string) string { return filepath.Join(nodeDir(dataDir), 
 // imageDir has archives that are loaded when the node starts.
 func imageDir(dataDir string) string { return filepath.Join(nodeDir(dataDir), "images") }
 
-// LoadImages brings an archive of images to the node of a data folder. If the node does not run, the archive is kept for its
-// next start, and kept says where.
+// folders are those of the nodes of a data folder, the first one first, by the names of the further ones.
+func folders(dataDir string) (dirs, names []string, err error) {
+	all, err := existing(dataDir)
+	dirs, names = []string{dataDir}, []string{""}
+	for _, f := range all {
+		dirs, names = append(dirs, f.dir), append(names, f.name)
+	}
+	return dirs, names, err
+}
+
+// LoadImages brings an archive of images to every node of a data folder. If the cluster does not run, the archive is kept for
+// its next start, and kept says where.
 func LoadImages(ctx context.Context, dataDir, file string) (names []string, kept string, err error) {
+	pid, err := Holder(dataDir)
+	if err != nil {
+		return nil, "", err
+	}
+	dirs, nodes, err := folders(dataDir)
+	if err != nil {
+		return nil, "", err
+	}
+	for i, dir := range dirs {
+		if pid == 0 {
+			at, err := keep(dir, file)
+			if err != nil {
+				return nil, "", err
+			}
+			kept = orElse(kept, at)
+			continue
+		}
+		if names, err = loadInto(ctx, dir, file); err != nil {
+			return nil, "", fmt.Errorf("load %s%s: %w", file, onNode(nodes[i]), err)
+		}
+	}
+	return names, kept, nil
+}
+
+func onNode(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " on node " + name
+}
+
+// loadInto brings an archive to one node.
+func loadInto(ctx context.Context, dataDir, file string) ([]string, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer f.Close()
-	if pid, err := Holder(dataDir); err != nil || pid == 0 {
-		if err != nil {
-			return nil, "", err
-		}
-		kept, err = keep(dataDir, f)
-		return nil, kept, err
-	}
 	if err := answers(ctx, dataDir); err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	names, err = runtime.Import(ctx, runtime.Socket(runtimeDir(dataDir)), f)
-	if err != nil {
-		return nil, "", fmt.Errorf("load %s: %w", file, err)
-	}
-	return names, "", nil
+	return runtime.Import(ctx, runtime.Socket(runtimeDir(dataDir)), f)
 }
 
 // answers waits for the runtime of a node that is about to start.
@@ -64,7 +97,12 @@ func answers(ctx context.Context, dataDir string) error {
 }
 
 // keep copies an archive into the folder of those that are loaded at the start.
-func keep(dataDir string, from *os.File) (string, error) {
+func keep(dataDir, file string) (string, error) {
+	from, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
 	dir := imageDir(dataDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
@@ -85,10 +123,50 @@ func keep(dataDir string, from *os.File) (string, error) {
 	return path, nil
 }
 
-// ListImages are the images of the node of a data folder.
-func ListImages(ctx context.Context, dataDir string) ([]runtime.Image, error) {
+// shareArchives gives a new node the archives that were kept for the first one.
+func shareArchives(from, to string) error {
+	if _, err := os.Stat(to); err == nil {
+		return nil // it is not new
+	}
+	files, err := filepath.Glob(filepath.Join(from, "*"))
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := os.Link(f, filepath.Join(to, filepath.Base(f))); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("share the images of the first node: %w", err)
+		}
+	}
+	return nil
+}
+
+// NodeImages are the images of one node.
+type NodeImages struct {
+	Node   string          `json:"node,omitempty"` // empty where there is but one
+	Images []runtime.Image `json:"images"`
+}
+
+// ListImages are the images of the nodes of a data folder.
+func ListImages(ctx context.Context, dataDir string) (out []NodeImages, err error) {
 	if pid, err := Holder(dataDir); err != nil || pid == 0 {
 		return nil, errors.Join(err, fmt.Errorf("the cluster in %s is not running; start it with \"proa up\"", dataDir))
 	}
-	return runtime.List(ctx, runtime.Socket(runtimeDir(dataDir)))
+	dirs, names, err := folders(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	for i, dir := range dirs {
+		images, err := runtime.List(ctx, runtime.Socket(runtimeDir(dir)))
+		if err != nil {
+			return nil, fmt.Errorf("list the images%s: %w", onNode(names[i]), err)
+		}
+		out = append(out, NodeImages{names[i], images})
+	}
+	if len(out) > 1 {
+		out[0].Node = names[1][:strings.LastIndexByte(names[1], '-')]
+	}
+	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -83,6 +85,9 @@ func (p *place) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := keepRuntime(p.dataDir, config.Own); err != nil {
+		return err
+	}
 	agent, err := node.Start(ctx, config)
 	if err != nil {
 		return err
@@ -138,6 +143,9 @@ func (p *place) mesh(ctx context.Context) error {
 	}
 	config := meshOf(p.dataDir)
 	config.NodeName, config.Nodes, config.Log = p.Name, nodes, p.log
+	if config.ID, err = meshID(ctx, p.client); err != nil {
+		return err
+	}
 	m, err := mesh.New(config)
 	if err != nil {
 		return err
@@ -152,12 +160,23 @@ func meshOf(dataDir string) mesh.Config {
 		return mesh.Config{}
 	}
 	sum := sha256.Sum256([]byte(dataDir))
-	return mesh.Config{Table: c.Table + "-nodes", Device: "pv" + hex.EncodeToString(sum[:4]), ID: 2 + int(sum[0])<<8 + int(sum[1])}
+	// Routes are told apart by a number that has one byte; the first hundred are those of others.
+	return mesh.Config{Table: c.Table + "-nodes", Device: "pv" + hex.EncodeToString(sum[:4]), Protocol: 100 + int(sum[0])%80}
+}
+
+// meshID tells the tunnels of this cluster from those of others. All its nodes must agree about it, wherever their folders are.
+func meshID(ctx context.Context, c client.Client) (int, error) {
+	ns, err := c.Get(ctx, gr.Namespaces, "", metav1.NamespaceSystem, "")
+	if err != nil {
+		return 0, fmt.Errorf("read the id of the cluster: %w", err)
+	}
+	sum := sha256.Sum256([]byte(ns.GetUID()))
+	return 1 + (int(sum[0])<<16+int(sum[1])<<8+int(sum[2]))%(1<<24-1), nil
 }
 
 // names answers the names of the cluster on the node.
 func (p *place) names(ctx context.Context) error {
-	config := dns.Config{Domain: p.ClusterDomain, Addresses: p.dns(), CIDRs: append(slices.Clone(p.serviceCIDRs), p.clusterCIDRs...), ResolvConf: container.FindResolvConf(), Log: p.log}
+	config := dns.Config{Domain: p.ClusterDomain, Addresses: p.dns(), CIDRs: append(slices.Clone(p.serviceCIDRs), p.clusterCIDRs...), ResolvConf: p.resolvConf(), Log: p.log}
 	var err error
 	for on, to := range map[schema.GroupResource]*client.View{gr.Services: &config.Services, gr.EndpointSlices: &config.Slices, gr.Namespaces: &config.Namespaces} {
 		if *to, err = p.client.View(ctx, on); err != nil {
@@ -219,7 +238,7 @@ func (p *place) config() (node.Config, error) {
 		Verify: p.ImageVerify, AllowedImages: p.ImageAllowed, Align: p.Align, Shutdown: ends, Eviction: p.eviction(),
 		Pulls: p.Pulls, LogSize: p.LogSize, LogFiles: p.LogFiles, SeccompDefault: p.SeccompDefault, Swap: p.Swap,
 		ImageHigh: p.ImageHigh, ImageLow: p.ImageLow,
-		DNS:        container.DNS{Servers: p.dns(), Domain: p.ClusterDomain, ResolvConf: container.FindResolvConf()},
+		DNS:        container.DNS{Servers: p.dns(), Domain: p.ClusterDomain, ResolvConf: p.resolvConf()},
 		StaticPods: p.StaticPods, StaticURL: p.StaticURL, UnsafeSysctls: p.UnsafeSysctls,
 		Issue: p.issue, ClientCAs: p.clientCAs, Record: p.record, Log: p.log,
 	}, nil
@@ -231,6 +250,33 @@ func ownRuntime(dataDir, bin string, n NodeConfig) runtime.Config {
 		DataDir: runtimeDir(dataDir), BinDir: bin, CNIBinDirs: []string{bin, "/opt/cni/bin"}, CNIConfDir: cniDir(dataDir), CgroupRoot: cgroup.RootFor(nodeDir(dataDir)),
 		SystemdCgroup: n.CgroupDriver == string(cgroup.Systemd), RegistryDirs: n.RegistryDirs,
 	}
+}
+
+// runtimeFile remembers how the runtime of a node was set up, for those who end it.
+func runtimeFile(dataDir string) string { return filepath.Join(nodeDir(dataDir), "runtime.json") }
+
+func keepRuntime(dataDir string, c runtime.Config) error {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(nodeDir(dataDir), 0o700); err != nil {
+		return fmt.Errorf("make the folder of the node: %w", err)
+	}
+	return os.WriteFile(runtimeFile(dataDir), text, 0o600)
+}
+
+// keptRuntime is how the runtime of a node was set up when it last ran.
+func keptRuntime(dataDir string) (c runtime.Config, err error) {
+	text, err := os.ReadFile(runtimeFile(dataDir))
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err == nil && c.DataDir == runtimeDir(dataDir) {
+		return c, nil
+	}
+	bin, err := (&NodeConfig{}).binDir()
+	return ownRuntime(dataDir, bin, NodeConfig{}), err
 }
 
 func orElse(v, other string) string {
@@ -251,8 +297,17 @@ func tenth(p netip.Prefix) netip.Addr {
 	return ip
 }
 
-// issue signs what the agent of this process serves with: the authority is at hand, and needs no request through the API.
+// issue signs what the agent of this process serves with, and vouch what those that it starts speak with: the authority is at
+// hand, and needs no request through the API.
 func (s *Server) issue(_ context.Context, request []byte, _ crypto.Signer) ([]byte, error) {
+	return s.sign(request, x509.ExtKeyUsageServerAuth)
+}
+
+func (s *Server) vouch(_ context.Context, request []byte, _ crypto.Signer) ([]byte, error) {
+	return s.sign(request, x509.ExtKeyUsageClientAuth)
+}
+
+func (s *Server) sign(request []byte, usage x509.ExtKeyUsage) ([]byte, error) {
 	block, _ := pem.Decode(request)
 	if block == nil {
 		return nil, errors.New("the request for a certificate is not PEM")
@@ -267,7 +322,7 @@ func (s *Server) issue(_ context.Context, request []byte, _ crypto.Signer) ([]by
 	now := time.Now()
 	cert, err := s.pki.CA().Sign(&x509.Certificate{
 		Subject: csr.Subject, DNSNames: csr.DNSNames, IPAddresses: csr.IPAddresses, NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(365 * 24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}, csr.PublicKey, now)
 	if err != nil {
 		return nil, err
@@ -353,11 +408,11 @@ func PurgeNode(ctx context.Context, dataDir string, log *slog.Logger) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	bin, err := (&NodeConfig{}).binDir()
+	own, err := keptRuntime(dataDir)
 	if err != nil {
 		return err
 	}
-	errs := []error{runtime.Purge(ctx, ownRuntime(dataDir, bin, NodeConfig{}), log)}
+	errs := []error{runtime.Purge(ctx, own, log)}
 	errs = append(errs, node.Purge(ctx, dir, log), netpod.Purge(networkOf(dataDir, "", log)), service.Purge(servicesOf(dataDir)), mesh.Purge(meshOf(dataDir)), purgeNames(dataDir))
 	if err := errors.Join(errs...); err != nil {
 		return err

@@ -39,6 +39,8 @@ type NodeConfig struct {
 	CgroupDriver string
 	// RegistryDirs have folders with a hosts.toml for each registry.
 	RegistryDirs []string
+	// ResolvConf is the file that names the node's own name servers; empty finds it.
+	ResolvConf string
 	// StaticPods is a folder of manifests, StaticURL an address of one; empty for none.
 	StaticPods, StaticURL        string
 	KubeReserved, SystemReserved corev1.ResourceList
@@ -144,6 +146,8 @@ func nodeSettings() []Setting {
 			Set: func(c *Config, vs []string) (err error) { c.Node.ClusterDNS, err = parseIPs(split(vs)); return err }},
 		{Name: "cluster-domain", Help: "the cluster's DNS `DOMAIN`",
 			Set: on(func(n *NodeConfig, v string) error { n.ClusterDomain = v; return checkName(v) })},
+		{Name: "resolv-conf", Help: "the node, and Pods that use its name servers, find them in `FILE`; /etc/resolv.conf if not said, or what systemd-resolved writes",
+			Set: file(func(c *Config) *string { return &c.Node.ResolvConf })},
 		{Name: "allowed-unsafe-sysctls", Help: "let Pods set these kernel settings too: `NAME,...`, which may end with *", Many: true,
 			Set: func(c *Config, vs []string) error { c.Node.UnsafeSysctls = split(vs); return nil }},
 		{Name: "image-credential-provider-config", Help: "ask the plugins in the CredentialProviderConfig `FILE` for registry passwords",

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -28,6 +29,7 @@ import (
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/metrics"
+	"proa.dev/network/link"
 	"proa.dev/node/simulate"
 	"proa.dev/run/pki"
 	"proa.dev/schedule"
@@ -70,6 +72,9 @@ type Server struct {
 	// agents are the ways to nodes.
 	agents *agents.Agents
 	ready  atomic.Bool
+
+	// link is what several nodes of this machine share; nil for one.
+	link *link.Config
 
 	// listener is where clients come in, inner where Pods do: they cannot reach the machine's loopback.
 	listener, inner net.Listener
@@ -116,6 +121,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		if s.Node.Name != "" {
 			wg.Go(func() { s.persist(ctx, "node", func() error { return s.runNode(ctx) }) })
 		}
+		wg.Go(func() { s.persist(ctx, "further-nodes", func() error { return s.furtherNodes(ctx) }) })
 		s.ready.Store(true)
 		if onReady != nil {
 			onReady(s)
@@ -135,6 +141,9 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 func (s *Server) open(ctx context.Context) error {
 	if err := os.MkdirAll(s.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
+	}
+	if err := s.openLink(); err != nil {
+		return err
 	}
 	if err := s.listen(); err != nil {
 		return err
@@ -245,15 +254,30 @@ func (s *Server) listen() (err error) {
 	if s.Alone {
 		return nil
 	}
-	if s.listener, err = net.Listen("tcp", s.Listen); err != nil {
+	if s.listener, err = listenSoon(s.Listen); err != nil {
 		return fmt.Errorf("listen on %s: %w (is another cluster running there? --listen chooses another port)", s.Listen, err)
 	}
-	if a := s.reachable(); s.Node.Name != "" && s.advertise().Addr().IsLoopback() && !a.Addr().IsLoopback() {
-		if s.inner, err = net.Listen("tcp", a.String()); err != nil {
+	if a := s.reachable(); s.Node.Name != "" && !s.everywhere() && s.advertise().Addr().IsLoopback() && !a.Addr().IsLoopback() {
+		if s.inner, err = listenSoon(a.String()); err != nil {
 			return fmt.Errorf("listen on %s for Pods: %w (--node-ip chooses another address)", a, err)
 		}
 	}
 	return nil
+}
+
+// everywhere says that the socket is open at every address of the machine.
+func (s *Server) everywhere() bool {
+	return s.listener != nil && s.listener.Addr().(*net.TCPAddr).IP.IsUnspecified()
+}
+
+// listenSoon listens at an address. A process that was killed may need a moment until its sockets are gone.
+func listenSoon(address string) (net.Listener, error) {
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		l, err := net.Listen("tcp", address)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Since(begin) > 2*time.Second {
+			return l, err
+		}
+	}
 }
 
 func (s *Server) openStore(ctx context.Context) (err error) {
@@ -282,6 +306,9 @@ func (s *Server) names() pki.Options {
 	o := pki.Options{Hosts: s.ExtraSANs, ListenIPs: []netip.Addr{s.advertise().Addr()}}
 	if s.inner != nil {
 		o.ListenIPs = append(o.ListenIPs, s.reachable().Addr())
+	}
+	if s.everywhere() {
+		o.ListenIPs = append(o.ListenIPs, s.reachable().Addr(), facing(s.advertise(), Config{}).Addr())
 	}
 	for _, p := range s.ServiceCIDRs {
 		o.ServiceIPs = append(o.ServiceIPs, server.FirstIP(p))
@@ -359,7 +386,7 @@ func facing(a netip.AddrPort, c Config) netip.AddrPort {
 
 // virtual says that an interface belongs to containers, ours or those of others.
 func virtual(name string) bool {
-	for _, prefix := range []string{"proa", "pv", "veth", "docker", "cni", "flannel", "cali", "br-", "virbr"} {
+	for _, prefix := range []string{"proa", "pv", linkPrefix, "veth", "docker", "cni", "flannel", "cali", "br-", "virbr"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

@@ -57,7 +57,14 @@ func (c Config) port(n int) string { return fmt.Sprintf("%s-%d", c.Bridge, n) }
 const inside = "eth0"
 
 // Ensure makes the bridge, with the machine's addresses, and the rules.
-func Ensure(c Config) error {
+func Ensure(c Config) error { return c.ensure(func(*nft.Kernel) (bool, error) { return false, nil }) }
+
+// Mend is Ensure, but leaves rules as they are that somebody has not removed.
+func Mend(c Config) error {
+	return c.ensure(func(k *nft.Kernel) (bool, error) { return k.Has(c.Table) })
+}
+
+func (c Config) ensure(done func(*nft.Kernel) (bool, error)) error {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("open netlink: %w", err)
@@ -75,6 +82,9 @@ func Ensure(c Config) error {
 		return err
 	}
 	defer func() { _ = kernel.Close() }()
+	if has, err := done(kernel); has && err == nil {
+		return nil
+	}
 	if err := kernel.Do(func(conn *nftables.Conn) error { c.rules(conn); return nil }); err != nil {
 		return fmt.Errorf("write the rules of the link of the nodes: %w", err)
 	}

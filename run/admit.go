@@ -1,0 +1,46 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"proa.dev/node/self"
+)
+
+// admit gives a further node what it would otherwise get for a token: the certificates of the authority, and one of its own.
+// The server that starts it has the authority at hand.
+func (s *Server) admit(ctx context.Context, f further) error {
+	dir := filepath.Join(nodeDir(f.dir), "pki")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the folder of the node: %w", err)
+	}
+	cert := &self.Certificate{
+		File: filepath.Join(dir, "client.pem"), Log: s.log, Issue: s.vouch,
+		Wanted: func() *x509.CertificateRequest { return self.ClientRequest(f.name) },
+	}
+	file, ca := filepath.Join(dir, "ca.pem"), s.pki.CA().PEM
+	if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, ca) {
+		// What another authority has signed is of no use.
+		if err := os.Remove(cert.File); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove an old certificate: %w", err)
+		}
+		if err := os.WriteFile(file, ca, 0o600); err != nil {
+			return fmt.Errorf("tell the node who vouches for the server: %w", err)
+		}
+	}
+	if err := cert.Load(); err != nil {
+		return err
+	}
+	if cert.Current() != nil {
+		return nil
+	}
+	if err := cert.Renew(ctx); err != nil {
+		return fmt.Errorf("make the certificate of node %s: %w", f.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,358 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/gr"
+	"proa.dev/network/link"
+	"proa.dev/node/apart"
+	"proa.dev/node/netns"
+)
+
+// further is a node of this machine beside the first: an agent in a process and a network namespace of its own.
+type further struct {
+	name string
+	// number is its place on the link; the first node, which is the machine, has 1.
+	number int
+	// dir is the agent's data folder.
+	dir string
+}
+
+// nodesDir has a folder for each further node.
+func nodesDir(dataDir string) string { return filepath.Join(dataDir, "nodes") }
+
+// netns is where its network namespace is mounted.
+func (f further) netns() string { return filepath.Join(f.dir, "netns") }
+
+// log is where its agent writes.
+func (f further) log() string { return filepath.Join(f.dir, "agent.log") }
+
+// resolv tells it, and its Pods, which name servers there are.
+func (f further) resolv() string { return filepath.Join(f.dir, "resolv.conf") }
+
+// NodeNames are the names of the nodes of a config that run containers on this machine.
+func (c *Config) NodeNames() (out []string) {
+	if c.Node.Name == "" {
+		return nil
+	}
+	out = []string{c.Node.Name}
+	for _, f := range c.wanted() {
+		out = append(out, f.name)
+	}
+	return out
+}
+
+// wanted are the further nodes that there shall be.
+func (c *Config) wanted() (out []further) {
+	for n := 2; n <= c.Nodes && c.Node.Name != ""; n++ {
+		name := fmt.Sprintf("%s-%d", c.Node.Name, n)
+		out = append(out, further{name, n, filepath.Join(nodesDir(c.DataDir), name)})
+	}
+	return out
+}
+
+// Further are the further nodes that a data folder has, by name, whether or not they run.
+func Further(dataDir string) (names []string, err error) {
+	all, err := existing(dataDir)
+	for _, f := range all {
+		names = append(names, f.name)
+	}
+	return names, err
+}
+
+func existing(dataDir string) (out []further, err error) {
+	entries, err := os.ReadDir(nodesDir(dataDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("find the nodes of this machine: %w", err)
+	}
+	for _, e := range entries {
+		n, err := strconv.Atoi(e.Name()[strings.LastIndexByte(e.Name(), '-')+1:])
+		if e.IsDir() && err == nil {
+			out = append(out, further{e.Name(), n, filepath.Join(nodesDir(dataDir), e.Name())})
+		}
+	}
+	slices.SortFunc(out, func(a, b further) int { return a.number - b.number })
+	return out, nil
+}
+
+// furtherNodes keeps the further nodes running until ctx ends, and removes those that are no longer wanted. Where nobody has
+// said how many there shall be, what is there stays.
+func (s *Server) furtherNodes(ctx context.Context) error {
+	if s.Nodes == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	have, err := existing(s.DataDir)
+	if err != nil {
+		return err
+	}
+	want := s.wanted()
+	for _, f := range have {
+		if !slices.Contains(want, f) {
+			if err := s.removeNode(ctx, f); err != nil {
+				return fmt.Errorf("remove the node %s: %w", f.name, err)
+			}
+		}
+	}
+	if s.link == nil {
+		if err := purgeLink(s.DataDir); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if _, server := s.nodeResolv(); server != "" {
+		relay := &link.Relay{Listen: at(s.link.Addresses(1)[0], 53), Server: server, Log: s.log}
+		wg.Go(func() { s.persist(ctx, "node-names", func() error { return relay.Run(ctx) }) })
+	}
+	for _, f := range want {
+		wg.Go(func() { s.keepNode(ctx, f) })
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookAgain):
+		}
+		if err := link.Mend(*s.link); err != nil {
+			s.log.ErrorContext(ctx, "the link of the nodes is not whole", "err", err)
+		}
+		if err := s.writeResolv(want); err != nil {
+			s.log.ErrorContext(ctx, "the nodes do not know the name servers of the machine", "err", err)
+		}
+	}
+}
+
+const (
+	// lookAgain is how often it is looked whether somebody has taken the link or a cable away.
+	lookAgain = 30 * time.Second
+	// steady is how long an agent must have run for its end to count as the first.
+	steady = time.Minute
+	// agentPatience is how long an agent may take to end.
+	agentPatience = 10 * time.Second
+)
+
+// keepNode runs the agent of a node, again and again, until ctx ends.
+func (s *Server) keepNode(ctx context.Context, f further) {
+	const first, last = 100 * time.Millisecond, 10 * time.Second
+	for pause := first; ; pause = min(2*pause, last) {
+		begin := time.Now()
+		err := s.runAgent(ctx, f)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(begin) > steady {
+			pause = first
+		}
+		s.log.ErrorContext(ctx, "the agent of a node has ended; it begins again", "node", f.name, "err", err, "log", f.log())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// runAgent starts the agent of a node, or takes over the one that an earlier server has left, and returns when it has ended.
+// When ctx ends the agent is ended; its containers go on.
+func (s *Server) runAgent(ctx context.Context, f further) error {
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return fmt.Errorf("make the folder of the node: %w", err)
+	}
+	if err := netns.Make(f.netns()); err != nil {
+		return err
+	}
+	if err := link.Plug(*s.link, f.number, f.netns()); err != nil {
+		return err
+	}
+	if err := s.writeResolv([]further{f}); err != nil {
+		return err
+	}
+	p, err := s.adopt(ctx, f)
+	if err == nil && p == nil {
+		p, err = s.startAgent(ctx, f)
+	}
+	if err != nil {
+		return err
+	}
+	defer p.Release()
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return p.Terminate(agentPatience)
+		case <-p.Done:
+			return fmt.Errorf("process %d is gone", p.Pid)
+		case <-look.C:
+			if err := link.Plug(*s.link, f.number, f.netns()); err != nil {
+				s.log.ErrorContext(ctx, "the cable of a node is not whole", "node", f.name, "err", err)
+			}
+		}
+	}
+}
+
+// adopt finds the agent that an earlier server has left running. One that was started differently is ended.
+func (s *Server) adopt(ctx context.Context, f further) (*apart.Process, error) {
+	p, err := holderOf(f.dir)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err == nil && p.Runs(append([]string{self}, s.agentArgs(f)...)) {
+		s.log.InfoContext(ctx, "the agent of a node is still running, and is taken over", "node", f.name, "pid", p.Pid)
+		return p, nil
+	}
+	s.log.InfoContext(ctx, "the agent of a node runs with other settings, and is started again", "node", f.name, "pid", p.Pid)
+	defer p.Release()
+	return nil, p.Terminate(agentPatience)
+}
+
+// startAgent starts the agent of a node in its network namespace, with all that it needs to know.
+func (s *Server) startAgent(ctx context.Context, f further) (*apart.Process, error) {
+	if err := s.admit(ctx, f); err != nil {
+		return nil, err
+	}
+	if err := shareArchives(imageDir(s.DataDir), imageDir(f.dir)); err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	return apart.Start(f.netns(), f.log(), self, s.agentArgs(f)...)
+}
+
+// agentArgs are the words that the agent of a node is started with: what the server was told about nodes, but for what only
+// one of them can have.
+func (s *Server) agentArgs(f further) []string {
+	args := []string{"agent", "--server=https://" + s.reachable().String(), "--data-dir=" + f.dir, "--node=" + f.name, "--resolv-conf=" + f.resolv()}
+	say := func(name string, values ...string) {
+		for _, v := range values {
+			args = append(args, "--"+name+"="+v)
+		}
+	}
+	for _, a := range s.link.Addresses(f.number) {
+		say("node-ip", a.String())
+	}
+	for _, p := range s.ServiceCIDRs {
+		say("service-cidr", p.String())
+	}
+	for _, p := range s.clusterCIDRs() {
+		say("cluster-cidr", p.String())
+	}
+	say("log-level", strings.ToLower(s.LogLevel.String()))
+	for _, setting := range nodeSettings() {
+		if !slices.Contains(onlyFirst(), setting.Name) {
+			say(setting.Name, s.said[setting.Name]...)
+		}
+	}
+	return args
+}
+
+// onlyFirst are the settings of the first node that the others do not get.
+func onlyFirst() []string {
+	return []string{"node", "node-ip", "container-runtime-endpoint", "pod-manifest-path", "manifest-url", "resolv-conf"}
+}
+
+// removeNode ends a node for good: its agent, its Node, its containers, its network and its files.
+func (s *Server) removeNode(ctx context.Context, f further) error {
+	if _, err := stopAgent(f); err != nil {
+		return err
+	}
+	err := s.front.Client(apiserver()).Delete(ctx, gr.Nodes, "", f.name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	s.log.InfoContext(ctx, "a node is removed", "node", f.name)
+	return purgeFurther(ctx, s.DataDir, f, s.log)
+}
+
+// holderOf is the process that runs what is in a folder, see Hold; nil if none does.
+func holderOf(dir string) (*apart.Process, error) {
+	pid, err := Holder(dir)
+	if err != nil || pid == 0 {
+		return nil, err
+	}
+	p, err := apart.Hold(pid)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	// Once it is held, look again: the number may have gone to another one in between.
+	if now, err := Holder(dir); err != nil || now != pid {
+		p.Release()
+		return nil, err
+	}
+	return p, nil
+}
+
+// stopAgent ends the agent of a node, if it runs.
+func stopAgent(f further) (stopped bool, err error) {
+	p, err := holderOf(f.dir)
+	if err != nil || p == nil {
+		return false, err
+	}
+	defer p.Release()
+	return true, p.Terminate(agentPatience)
+}
+
+// StopAgents ends the agents that a server which was killed has left running, and says of which nodes.
+func StopAgents(dataDir string) (names []string, err error) {
+	all, err := existing(dataDir)
+	for _, f := range all {
+		stopped, e := stopAgent(f)
+		if stopped {
+			names = append(names, f.name)
+		}
+		err = errors.Join(err, e)
+	}
+	return names, err
+}
+
+// purgeFurther removes everything that a further node has made.
+func purgeFurther(ctx context.Context, dataDir string, f further, log *slog.Logger) error {
+	// What the node has set in its own network it must not take back in ours, so it gets one if it has none any more.
+	if err := netns.Make(f.netns()); err != nil {
+		return err
+	}
+	if err := netns.Do(f.netns(), func() error { return PurgeNode(ctx, f.dir, log) }); err != nil {
+		return err
+	}
+	if err := errors.Join(link.Unplug(linkOf(dataDir), f.number), netns.Remove(f.netns())); err != nil {
+		return err
+	}
+	return os.RemoveAll(f.dir)
+}
+
+// PurgeNodes removes everything that the nodes of a data folder have made on this machine. The cluster must not be running.
+func PurgeNodes(ctx context.Context, dataDir string, log *slog.Logger) error {
+	all, err := existing(dataDir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range all {
+		if err := purgeFurther(ctx, dataDir, f, log); err != nil {
+			errs = append(errs, fmt.Errorf("node %s: %w", f.name, err))
+		}
+	}
+	return errors.Join(append(errs, purgeLink(dataDir), PurgeNode(ctx, dataDir, log))...)
+}
+
+func at(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }

@@ -1,0 +1,99 @@
+package run
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"proa.dev/network/link"
+)
+
+func TestFromLink(t *testing.T) {
+	machine := netip.MustParseAddr("100.64.3.1")
+	for _, c := range []struct{ name, in, out, server string }{
+		{"servers that all can reach", "search example.com\nnameserver 192.0.2.53\noptions ndots:2\n", "search example.com\nnameserver 192.0.2.53\noptions ndots:2\n", ""},
+		{"one on the loopback", "nameserver 127.0.0.53\noptions edns0", "nameserver 100.64.3.1\noptions edns0\n", "127.0.0.53:53"},
+		{"several there are asked for by the first", "nameserver ::1\nnameserver 127.0.0.1\nnameserver 192.0.2.53\n", "nameserver 100.64.3.1\nnameserver 192.0.2.53\n", "[::1]:53"},
+		{"what is no address is handed on", "nameserver fe80::1%eth0\nnameserver x\n", "nameserver fe80::1%eth0\nnameserver x\n", ""},
+		{"nothing", "", "", ""},
+	} {
+		out, server := fromLink(c.in, machine)
+		if out != c.out || server != c.server {
+			t.Errorf("%s: %q, %q; want %q, %q", c.name, out, server, c.out, c.server)
+		}
+	}
+}
+
+func TestRemembered(t *testing.T) {
+	prefixes := func(text string) (out []netip.Prefix) {
+		for _, s := range strings.Fields(text) {
+			out = append(out, netip.MustParsePrefix(s))
+		}
+		return out
+	}
+	for _, c := range []struct{ name, text, services, used, want string }{
+		{"nothing yet", "", "10.96.0.0/16", "", ""},
+		{"it stays", "100.64.3.0/24\n", "10.96.0.0/16", "10.96.0.0/16 10.244.0.0/16", "100.64.3.0/24"},
+		{"Pods are there now", "100.64.3.0/24\n", "10.96.0.0/16", "100.64.0.0/16", ""},
+		{"a second family", "100.64.3.0/24\n", "10.96.0.0/16 fd01::/108", "", ""},
+		{"two", "100.64.3.0/24\nfd07::/64\n", "10.96.0.0/16 fd01::/108", "", "100.64.3.0/24 fd07::/64"},
+		{"the other family", "100.64.3.0/24\n", "fd01::/108", "", ""},
+		{"nonsense", "what\n", "10.96.0.0/16", "", ""},
+	} {
+		got := remembered(c.text, prefixes(c.services), prefixes(c.used))
+		if !slices.Equal(got, prefixes(c.want)) {
+			t.Errorf("%s: %v; want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestAgentArgs: further nodes are told what the first was told, but for what only one can have.
+func TestAgentArgs(t *testing.T) {
+	dir := t.TempDir()
+	c, err := Load("", Said{
+		"data-dir": {dir}, "node": {"a"}, "nodes": {"3"}, "node-labels": {"x=1", "y=2"}, "max-pods": {"20"}, "log-level": {"warn"},
+		"pod-manifest-path": {dir}, "simulate": {"7"}, "cluster-cidr": {"10.10.0.0/16"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.NodeNames(); !slices.Equal(got, []string{"a", "a-2", "a-3"}) {
+		t.Errorf("the nodes are %v", got)
+	}
+	s := Server{Config: c, link: &link.Config{Networks: []netip.Prefix{netip.MustParsePrefix("100.64.3.0/24")}}}
+	s.Node.IPs = s.link.Addresses(1)
+	f := s.wanted()[1]
+	want := []string{
+		"agent", "--server=https://100.64.3.1:6443", "--data-dir=" + filepath.Join(dir, "nodes", "a-3"), "--node=a-3", "--resolv-conf=" + f.resolv(),
+		"--node-ip=100.64.3.3", "--service-cidr=10.96.0.0/16", "--cluster-cidr=10.10.0.0/16", "--log-level=warn", "--node-labels=x=1", "--node-labels=y=2", "--max-pods=20",
+	}
+	if got := s.agentArgs(f); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	for _, said := range []Said{{"nodes": {"0"}}, {"nodes": {"51"}}, {"nodes": {"many"}}, {"nodes": {"2"}, "node-ip": {"192.0.2.1"}}, {"nodes": {"2"}, "container-runtime-endpoint": {"/x"}}} {
+		if _, err := Load("", said); err == nil {
+			t.Errorf("%v was taken", said)
+		}
+	}
+}
+
+func TestExisting(t *testing.T) {
+	dir := t.TempDir()
+	if got, err := Further(dir); err != nil || got != nil {
+		t.Errorf("%v, %v of a folder without nodes", got, err)
+	}
+	for _, name := range []string{"a-10", "a-2", "b.c-3"} {
+		if err := os.MkdirAll(filepath.Join(nodesDir(dir), name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(linkFile(dir), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Further(dir); err != nil || !slices.Equal(got, []string{"a-2", "b.c-3", "a-10"}) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
