@@ -62,6 +62,8 @@ type Config struct {
 	PodRanges []ipam.Range
 	// SchedulerConfig is the path of a KubeSchedulerConfiguration; empty for none.
 	SchedulerConfig string
+	// LoadBalancer says who gives Services of type LoadBalancer their addresses: nodes, or none where others do.
+	LoadBalancer string
 	// Simulate is the number of simulated nodes.
 	Simulate int
 	// Node is the node agent of this process.
@@ -127,7 +129,7 @@ type Setting struct {
 
 // Settings are all settings, in the order of help.
 func Settings() []Setting {
-	return slices.Concat(serverSettings(), identitySettings(), permissionSettings(), auditSettings(), nodeSettings())
+	return slices.Concat(serverSettings(), identitySettings(), permissionSettings(), auditSettings(), nodeSettings(), balancerSettings(), trafficSettings())
 }
 
 func serverSettings() []Setting {

@@ -17,6 +17,7 @@ import (
 	"proa.dev/control/available"
 	"proa.dev/control/bootstrap"
 	"proa.dev/control/certificate"
+	"proa.dev/control/cloud"
 	"proa.dev/control/clusterrole"
 	"proa.dev/control/cronjob"
 	"proa.dev/control/daemonset"
@@ -48,6 +49,7 @@ import (
 	"proa.dev/control/servicecidr"
 	"proa.dev/control/statefulset"
 	"proa.dev/control/storageversion"
+	"proa.dev/control/strangers"
 	"proa.dev/control/tainteviction"
 	"proa.dev/control/trustbundle"
 	"proa.dev/control/ttl"
@@ -105,6 +107,7 @@ func (s *Server) every() []control.Controller {
 		endpointslice.Controller(),
 		endpoints.Controller(),
 		mirror.Controller(),
+		strangers.Controller(),
 		servicecidr.Controller(),
 
 		ephemeral.Controller(),
@@ -122,6 +125,7 @@ func (s *Server) every() []control.Controller {
 		satoken.Cleaner(satoken.DefaultCleanUp),
 		ipam.Controller(s.podRanges()),
 	)
+	all = append(all, cloud.Controllers(s.cloud(), s.clusterCIDRs())...)
 	all = append(all, volume.Controllers(volume.Config{})...)
 	all = append(all, resourceclaim.Controllers()...)
 	all = append(all, localpath.Controllers()...)

@@ -113,6 +113,7 @@ func (p *place) run(ctx context.Context) error {
 // serviceProxy makes Services reachable on the node.
 func (p *place) serviceProxy(ctx context.Context) error {
 	config := service.Config{NodeName: p.Name, Answers: p.dns(), ServiceCIDRs: p.serviceCIDRs, ClusterCIDRs: p.clusterCIDRs, Table: servicesOf(p.dataDir), Log: p.log}
+	p.traffic(&config)
 	var err error
 	for on, to := range map[schema.GroupResource]*client.View{gr.Services: &config.Services, gr.EndpointSlices: &config.Slices, gr.Nodes: &config.Nodes} {
 		if *to, err = p.client.View(ctx, on); err != nil {
@@ -176,7 +177,7 @@ func meshID(ctx context.Context, c client.Client) (int, error) {
 
 // names answers the names of the cluster on the node.
 func (p *place) names(ctx context.Context) error {
-	config := dns.Config{Domain: p.ClusterDomain, Addresses: p.dns(), CIDRs: append(slices.Clone(p.serviceCIDRs), p.clusterCIDRs...), ResolvConf: p.resolvConf(), Log: p.log}
+	config := dns.Config{Domain: p.ClusterDomain, Addresses: p.dns(), CIDRs: append(slices.Clone(p.serviceCIDRs), p.clusterCIDRs...), ResolvConf: p.resolvConf(), Stubs: p.Stubs, Log: p.log}
 	var err error
 	for on, to := range map[schema.GroupResource]*client.View{gr.Services: &config.Services, gr.EndpointSlices: &config.Slices, gr.Namespaces: &config.Namespaces} {
 		if *to, err = p.client.View(ctx, on); err != nil {

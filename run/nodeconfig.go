@@ -47,6 +47,8 @@ type NodeConfig struct {
 	EvictionHard, EvictionSoft   map[string]string
 	EvictionGrace                map[string]time.Duration
 	MaxPods, PodPids             int
+	// Traffic is how Services and names are reached.
+	Traffic
 	// ImageHigh and ImageLow are how full the disk may be, in percent, before images go, and after.
 	ImageHigh, ImageLow int
 	ClusterDNS          []netip.Addr

@@ -47,6 +47,7 @@ func TestHijack(t *testing.T) {
 	gets(t, n.outside, "198.51.100.9", "198.51.100.10")
 	n.outside.Listen("tcp", ":80", "internet")
 	n.home.Listen("tcp", "192.168.9.1:10250", "agent")
+	n.home.Listen("tcp", "192.168.9.1:6444", "api")
 	n.apply(`
 kind: Service
 metadata: {name: web}
@@ -58,7 +59,13 @@ metadata: {name: agent}
 spec: {type: LoadBalancer, clusterIP: 10.96.0.11, ports: [{port: 10250}]}
 status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
 ---
-` + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("agent-4", "agent", 80, "TCP", a.v4+" here"))
+kind: Service
+metadata: {name: api}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.12, ports: [{port: 6444}]}
+status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
+---
+` + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("agent-4", "agent", 80, "TCP", a.v4+" here") + "\n---\n" +
+		slice("api-4", "api", 80, "TCP", a.v4+" here") + "\n---\n" + slice("kubernetes", "kubernetes", 6444, "TCP", "192.168.9.1"))
 	n.eventually("the Services are there", func() string { return c.Ask("tcp", "10.96.0.10:80") + c.Ask("tcp", "10.96.0.11:10250") }, "a "+c.v4+"a "+c.v4)
 	who := func(from *nettest.NS, to string) func() string {
 		return func() string { return strings.Fields(from.Ask("tcp", to) + " nobody")[0] }
@@ -70,6 +77,7 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
 		n.eventually("a status, from "+from.name, who(from.NS, "198.51.100.9:80"), "internet")
 		n.eventually("an external IP, from "+from.name, who(from.NS, "198.51.100.10:80"), "internet")
 		n.eventually("an address that is no node's, from "+from.name, who(from.NS, "192.168.9.2:80"), "internet")
+		n.eventually("the API server's port, from "+from.name, who(from.NS, "192.168.9.1:6444"), "api")
 		n.eventually("the agent's port, from "+from.name, who(from.NS, "192.168.9.1:10250"), "agent")
 	}
 	n.eventually("a status, from outside", who(far, "198.51.100.9:80"), "a")

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -171,6 +172,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 }
 
+// apiServer is the Service of the API servers.
+func apiServer() key { return key{"default", "kubernetes"} }
+
 func ownerOf(o kind.Object) (key, bool) {
 	name := o.GetLabels()[discoveryv1.LabelServiceName]
 	return key{o.GetNamespace(), name}, name != ""
@@ -185,6 +189,9 @@ func (p *Proxy) follow(ctx context.Context, v client.View, about func(kind.Objec
 		}
 		if k, ok := about(e.Object); ok {
 			p.touch(k, e)
+			if k == apiServer() {
+				p.touchBalanced()
+			}
 		}
 		if e.Old == nil {
 			continue
@@ -333,11 +340,26 @@ func (p *Proxy) look(k key, node nodeFacts) wanted {
 
 // node is what is known of this node.
 func (p *Proxy) node() nodeFacts {
-	facts := nodeFacts{name: p.NodeName, answers: p.Answers, allowed: allowed{p.ExternalIPs, p.Balancers, p.nodes.has, p.Kept}}
+	facts := nodeFacts{name: p.NodeName, answers: p.Answers, allowed: allowed{p.ExternalIPs, p.Balancers, p.nodes.has, p.kept()}}
 	if o, _ := p.Nodes.Get("", p.NodeName); o != nil {
 		facts.zone, facts.addresses = o.GetLabels()[corev1.LabelTopologyZone], addressesOf(o)
 	}
 	return facts
+}
+
+// kept are the ports that no Service gets at the address of a node: those of the settings, and those of the API servers.
+func (p *Proxy) kept() []uint16 {
+	out := slices.Clone(p.Kept)
+	for o := range p.Slices.By(byService(), apiServer().String()) {
+		if s, ok := o.(*discoveryv1.EndpointSlice); ok {
+			for _, port := range s.Ports {
+				if port.Port != nil {
+					out = append(out, uint16(*port.Port))
+				}
+			}
+		}
+	}
+	return out
 }
 
 func (p *Proxy) complain(problem healthProblem) {

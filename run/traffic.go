@@ -1,0 +1,161 @@
+package run
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/control/balancer"
+	"proa.dev/control/cloud"
+	"proa.dev/network/service"
+)
+
+// Traffic is how Services and names are reached on a node.
+type Traffic struct {
+	// ExternalIPs are the networks whose addresses Services may have as external IPs, BalancerRanges those that load balancers
+	// take addresses from which Pods reach without leaving the cluster.
+	ExternalIPs, BalancerRanges []netip.Prefix
+	// Healthz is where the service proxy tells how it is; "off" for nowhere.
+	Healthz string
+	// Stubs are the servers of zones that are not asked of the node's own.
+	Stubs map[string][]string
+}
+
+// The load balancers that there are.
+const (
+	balancedByNodes  = balancer.Name
+	balancedByOthers = "none"
+)
+
+const (
+	usualHealthz = "0.0.0.0:10256"
+	nowhere      = "off"
+)
+
+// balancerSettings is the one about load balancers that the control plane has.
+func balancerSettings() []Setting {
+	return []Setting{{Name: "load-balancer", Help: "give Services of type LoadBalancer the addresses of `WHAT`: nodes, or none where others do that",
+		Set: one(func(c *Config, v string) error {
+			c.LoadBalancer = v
+			return oneOf(v, balancedByNodes, balancedByOthers)
+		})}}
+}
+
+// trafficSettings are those of nodes about Services and names.
+func trafficSettings() []Setting {
+	on := func(set func(*Traffic, string) error) func(*Config, []string) error {
+		return one(func(c *Config, v string) error { return set(&c.Node.Traffic, v) })
+	}
+	return []Setting{
+		{Name: "load-balancer-ranges", Help: "let Pods and the node reach load balancers in `CIDR,...` without leaving the cluster, besides those at addresses of nodes", Many: true,
+			Set: func(c *Config, vs []string) (err error) {
+				c.Node.BalancerRanges, err = parseRanges(split(vs))
+				return err
+			}},
+		{Name: "external-ip-ranges", Help: "serve the external IPs of Services that are in `CIDR,...`; none if not said", Many: true,
+			Set: func(c *Config, vs []string) (err error) {
+				c.Node.Traffic.ExternalIPs, err = parseRanges(split(vs))
+				return err
+			}},
+		{Name: "proxy-healthz", Help: "tell load balancers at `ADDR:PORT` whether Services work on the node; off for nowhere",
+			Set: on(func(t *Traffic, v string) (err error) {
+				if t.Healthz = v; v != nowhere {
+					t.Healthz, err = parseListen(v)
+				}
+				return err
+			})},
+		{Name: "stub-domain", Help: "ask the server at an address for the names of a zone, as `ZONE=IP[:PORT]`; several for a zone are asked in turn", Many: true,
+			Set: func(c *Config, vs []string) (err error) { c.Node.Stubs, err = parseStubs(split(vs)); return err }},
+	}
+}
+
+func parseRanges(vs []string) (out []netip.Prefix, err error) {
+	for _, v := range vs {
+		p, err := netip.ParsePrefix(v)
+		if err != nil {
+			if ip, bad := netip.ParseAddr(v); bad == nil {
+				p, err = netip.PrefixFrom(ip, ip.BitLen()), nil
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q is neither a range such as 203.0.113.0/24 nor an address", v)
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}
+
+func parseStubs(vs []string) (map[string][]string, error) {
+	out := map[string][]string{}
+	for _, v := range vs {
+		zone, server, ok := strings.Cut(v, "=")
+		_, err := netip.ParseAddrPort(server)
+		if _, bare := netip.ParseAddr(strings.Trim(server, "[]")); err != nil && bare == nil {
+			err = nil
+		}
+		if !ok || err != nil || checkName(strings.TrimSuffix(zone, ".")) != nil {
+			return nil, fmt.Errorf("%q is not ZONE=IP or ZONE=IP:PORT, for example corp.example.org=10.0.0.53", v)
+		}
+		out[zone] = append(out[zone], server)
+	}
+	return out, nil
+}
+
+// traffic tells the service proxy what was set.
+func (p *place) traffic(c *service.Config) {
+	c.ExternalIPs, c.Balancers, c.Kept = p.Traffic.ExternalIPs, p.BalancerRanges, []uint16{ssh, uint16(p.Port), tunnels}
+	if c.Health = orElse(p.Healthz, usualHealthz); c.Health == nowhere {
+		c.Health = ""
+	}
+	if port, ok := portOf(c.Health); ok {
+		c.Kept = append(c.Kept, port)
+	}
+}
+
+// Ports that every machine needs for itself.
+const (
+	ssh     = 22
+	tunnels = 8472 // between nodes that are not on one link
+)
+
+func portOf(address string) (uint16, bool) {
+	_, text, err := net.SplitHostPort(address)
+	n, bad := strconv.ParseUint(text, 10, 16)
+	return uint16(n), err == nil && bad == nil && n > 0
+}
+
+// cloud is who gives load balancers to Services. Where that is somebody else, what we gave is taken back.
+func (s *Server) cloud() cloud.Provider {
+	tcp := func(port uint16, owner string) balancer.Port {
+		return balancer.Port{Protocol: corev1.ProtocolTCP, Number: int32(port), Owner: owner}
+	}
+	kept := []balancer.Port{tcp(ssh, "SSH"), tcp(uint16(defaultNode().Port), "the node agent"), {Protocol: corev1.ProtocolUDP, Number: tunnels, Owner: "the tunnels between nodes"}}
+	if s.Node.Port != 0 && s.Node.Port != defaultNode().Port {
+		kept = append(kept, tcp(uint16(s.Node.Port), "the node agent"))
+	}
+	if port, ok := portOf(orElse(s.Node.Healthz, usualHealthz)); ok {
+		kept = append(kept, tcp(port, "the health of the service proxy"))
+	}
+	for _, address := range s.addresses() {
+		if port, ok := portOf(address); ok {
+			kept = append(kept, tcp(port, "the API server"))
+		}
+	}
+	p := balancer.Provider(slices.Compact(kept))
+	p.Off = s.LoadBalancer == balancedByOthers
+	return p
+}
+
+// addresses are where the API server listens, or will.
+func (s *Server) addresses() (out []string) {
+	out = append(out, s.Listen)
+	if s.listener != nil {
+		out = append(out, s.listener.Addr().String())
+	}
+	return out
+}
