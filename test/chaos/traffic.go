@@ -84,10 +84,11 @@ func (c *Cluster) inPod(name, namespace, pod string) place {
 
 // start begins to send requests. They end with stop.
 func (p place) start(ctx context.Context, rate float64, host string, urls ...string) (*Client, error) {
-	args := []string{"load", "-until-eof", "-rate", fmt.Sprint(rate)}
-	if host != "" {
-		args = append(args, "-host", host)
-	}
+	return p.startWith(ctx, rate, []string{"-host", host}, urls...)
+}
+
+func (p place) startWith(ctx context.Context, rate float64, flags []string, urls ...string) (*Client, error) {
+	args := append([]string{"load", "-until-eof", "-rate", fmt.Sprint(rate)}, flags...)
 	client := &Client{From: p.name, cmd: p.command(context.WithoutCancel(ctx), append(args, urls...))}
 	stdin, err := client.cmd.StdinPipe()
 	if err != nil {

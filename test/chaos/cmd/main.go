@@ -1,6 +1,10 @@
 // Command cmd starts a cluster with containers and sends steady traffic to it while it changes:
 //
-//	go run ./test/chaos/cmd rollouts -count 10 -rate 500
+//	go run ./test/chaos/cmd rollouts -count 10 -rate 500 -nodes 2
+//	go run ./test/chaos/cmd events -count 24 -rate 100 -nodes 3
+//
+// The first rolls a Deployment out again and again, and no request may fail. The second kills nodes and agents and cuts links,
+// and says how long traffic was disturbed each time; it fails when traffic does not recover by itself.
 //
 // The result is a table on stdout; what happens meanwhile is on stderr. It needs root, bin/proa with its parts beside it,
 // and the images of the tests, which it builds. Everything it made is gone at the end.
@@ -33,6 +37,9 @@ type flags struct {
 	ingress bool
 	keep    bool
 	extra   string
+	seed    uint64
+	only    string
+	data    string
 }
 
 func main() {
@@ -46,14 +53,16 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("say what to do: rollouts")
+		return errors.New("say what to do: rollouts or events")
 	}
 	var f flags
 	set := flag.NewFlagSet(args[0], flag.ExitOnError)
 	set.StringVar(&f.proa, "proa", "bin/proa", "the proa to start; its parts are beside it")
 	set.IntVar(&f.nodes, "nodes", 1, "nodes of the cluster")
 	set.Float64Var(&f.rate, "rate", 500, "requests a second, of all clients together")
-	set.IntVar(&f.count, "count", 10, "how many rollouts")
+	set.IntVar(&f.count, "count", 10, "how many rollouts or events")
+	set.Uint64Var(&f.seed, "seed", uint64(time.Now().Unix()), "of the dice that choose events")
+	set.StringVar(&f.only, "only", "", "the kinds of events, separated by commas: "+strings.Join(chaos.Kinds(), ", "))
 	set.BoolVar(&f.ingress, "ingress", false, "send traffic through the ingress too")
 	set.BoolVar(&f.keep, "keep", false, "leave the cluster as it is when something failed")
 	set.StringVar(&f.extra, "up", "", "further flags for proa up, separated by spaces")
@@ -88,6 +97,7 @@ func (f flags) within(ctx context.Context, what string) (err error) {
 		return err
 	}
 	data := filepath.Join(dir, "data")
+	f.data = data
 	defer func() {
 		if f.keep && err != nil {
 			fmt.Fprintf(os.Stderr, "the cluster is left as it is: %s --data-dir %s\n", f.proa, data)
@@ -122,8 +132,23 @@ func (f flags) within(ctx context.Context, what string) (err error) {
 	switch what {
 	case "rollouts":
 		return f.rollouts(ctx, c)
+	case "events":
+		return f.events(ctx, c)
 	}
-	return fmt.Errorf("%q is nothing that this program can do; say rollouts", what)
+	return fmt.Errorf("%q is nothing that this program can do; say rollouts or events", what)
+}
+
+func (f flags) events(ctx context.Context, c *chaos.Cluster) error {
+	e := chaos.Events{Count: f.count, Rate: f.rate, Seed: f.seed, Number: 1, Folder: func(node string) string { return filepath.Join(f.data, "nodes", node) }}
+	if f.only != "" {
+		e.Kinds = strings.Split(f.only, ",")
+	}
+	events, out, err := e.Run(ctx, c)
+	fmt.Printf("Seed %d, %g requests a second.\n\n%s\n", f.seed, f.rate, chaos.EventTable(events))
+	if out != nil {
+		fmt.Println(chaos.Table(out.Totals, out.Names))
+	}
+	return err
 }
 
 func (f flags) rollouts(ctx context.Context, c *chaos.Cluster) error {

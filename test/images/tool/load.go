@@ -16,9 +16,6 @@ import (
 	"time"
 )
 
-// shown bounds the failures that are printed one by one; all are counted.
-const shown = 2000
-
 // lane is a target together with a way to reach it: over connections that are kept, or over a new one for each request.
 type lane struct {
 	URL    string `json:"url"`
@@ -56,6 +53,7 @@ func load(ctx context.Context, out io.Writer, args []string) error {
 	timeout := f.Duration("timeout", 5*time.Second, "when to give up on a request")
 	mode := f.String("connections", "both", "kept, new, or both in turn")
 	host := f.String("host", "", "the host to ask for, if it is not that of the URL")
+	show := f.Int("show", 2000, "how many failures to print one by one; all are counted")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -83,7 +81,7 @@ func load(ctx context.Context, out io.Writer, args []string) error {
 			cancel()
 		}()
 	}
-	book := newBook(out, lanes)
+	book := newBook(out, lanes, *show)
 	start := time.Now()
 	if *rate == 0 {
 		book.workers(all, *workers)
@@ -118,11 +116,11 @@ type book struct {
 	mu    sync.Mutex
 	out   *json.Encoder
 	lanes []*lane
-	lines int
+	lines int // failures that may still be printed
 }
 
-func newBook(out io.Writer, lanes []*lane) *book {
-	return &book{out: json.NewEncoder(out), lanes: lanes}
+func newBook(out io.Writer, lanes []*lane, lines int) *book {
+	return &book{out: json.NewEncoder(out), lanes: lanes, lines: lines}
 }
 
 // paced begins requests at a rate, the lanes in turn. Those that are on their way at the end are waited for.
@@ -169,7 +167,8 @@ func (b *book) ask(i int, due time.Time) {
 	if len(l.Errors) < 100 {
 		l.Errors[text]++
 	}
-	if b.lines++; b.lines <= shown {
+	if b.lines > 0 {
+		b.lines--
 		_ = b.out.Encode(failure{At: due, Took: millis(took), URL: l.URL, New: l.New, Error: text})
 	}
 }

@@ -37,7 +37,7 @@ func TestLoadCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	b := newBook(&out, lanes)
+	b := newBook(&out, lanes, 10)
 	for i := range 10 {
 		b.ask(i%2, time.Now())
 	}
@@ -60,7 +60,7 @@ func TestLoadCounts(t *testing.T) {
 			t.Errorf("lane %+v, %v", l, err)
 		}
 	}
-	if err := newBook(io.Discard, nil).close(time.Second); err == nil {
+	if err := newBook(io.Discard, nil, 0).close(time.Second); err == nil {
 		t.Error("no requests are no failure")
 	}
 }

@@ -1,0 +1,224 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+)
+
+// Events says what happens to a cluster of several nodes under steady traffic.
+type Events struct {
+	Count int
+	Rate  float64
+	// Seed makes the events the same again.
+	Seed uint64
+	// Kinds are those that may happen; all if empty.
+	Kinds []string
+	// Folder is where the data of a further node is, by its name.
+	Folder func(node string) string
+	// Number makes the addresses of the namespace outside.
+	Number byte
+}
+
+// The kinds of events. A link that is cut for long is mended when traffic has recovered without it.
+const (
+	AgentKill = "agent killed"
+	NodeKill  = "node killed"
+	ShortCut  = "link cut for 5 s"
+	LongCut   = "link cut until the node is given up"
+)
+
+// Kinds are all events.
+func Kinds() []string { return []string{AgentKill, NodeKill, ShortCut, LongCut} }
+
+// Event is one that happened, and what became of the traffic.
+type Event struct {
+	Kind, Node string
+	Failed     int // requests
+	// Disturbed is the time from the event to the end of the last request that failed; 0 if none did.
+	Disturbed time.Duration
+	// Well is the time until every node was ready, the Deployment had all its Pods, and no request had failed for a while.
+	Well time.Duration
+}
+
+// patience is how long a cluster may take to recover from one event, and quiet how long no request may fail then.
+const (
+	patience = 4 * time.Minute
+	quiet    = 4 * time.Second
+)
+
+// Run lets events happen one after the other, each when all is well. It is an error when traffic does not recover.
+func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err error) {
+	st, err := c.deploy(ctx, e.Number, false)
+	if st != nil {
+		defer func() { err = errors.Join(err, st.close(ctx)) }()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(st.nodes) < 2 {
+		return nil, nil, errors.New("there is one node only; events happen to the further ones")
+	}
+	clients, err := st.steady(ctx, e.Rate)
+	if err != nil {
+		return nil, nil, err
+	}
+	var events []Event
+	kinds := e.Kinds
+	if len(kinds) == 0 {
+		kinds = Kinds()
+	}
+	dice := rand.New(rand.NewPCG(e.Seed, 0))
+	for i := range e.Count {
+		var happened Event
+		happened, err = e.happen(ctx, st, clients, kinds[dice.IntN(len(kinds))], st.nodes[1+dice.IntN(len(st.nodes)-1)])
+		if err != nil {
+			err = fmt.Errorf("event %d, %s of %s: %w", i+1, happened.Kind, happened.Node, err)
+			break
+		}
+		events = append(events, happened)
+		st.say("%d of %d: %s, %s: %d requests failed, the last after %.1f s; all well after %.1f s",
+			i+1, e.Count, happened.Kind, happened.Node, happened.Failed, happened.Disturbed.Seconds(), happened.Well.Seconds())
+	}
+	totals, stopped := clients.Stop()
+	return events, &Outcome{Totals: totals, Names: st.urls, Failures: clients.Failures()}, errors.Join(err, stopped)
+}
+
+// steady starts clients on the first node, outside and in a Pod, which nothing happens to. They give up early.
+func (st *stand) steady(ctx context.Context, rate float64) (all Clients, err error) {
+	for _, w := range []struct {
+		place
+		url string
+	}{
+		{st.onNode(), st.cluster}, {st.within("outside", st.outside), st.ports[0]}, {st.inPod("Pod on node 1", namespace, "client-"+st.nodes[0].Name), st.cluster},
+	} {
+		client, err := w.startWith(ctx, rate/3, []string{"-timeout", "1s", "-show", "1000000"}, w.url)
+		if err != nil {
+			_, stop := all.Stop()
+			return nil, errors.Join(err, stop)
+		}
+		all = append(all, client)
+	}
+	return all, nil
+}
+
+// happen lets one event happen and waits until all is well.
+func (e Events) happen(ctx context.Context, st *stand, clients Clients, kind string, node Node) (Event, error) {
+	out := Event{Kind: kind, Node: node.Name}
+	v, err := find(node, filepath.Clean(e.Folder(node.Name)))
+	if err != nil {
+		return out, err
+	}
+	start := time.Now()
+	switch kind {
+	case AgentKill:
+		err = v.killAgent()
+	case NodeKill:
+		err = v.kill()
+	case ShortCut:
+		if err = v.cut(); err == nil {
+			err = errors.Join(wait(ctx, 5*time.Second), v.mend())
+		}
+	case LongCut:
+		if err = v.cut(); err == nil {
+			err = errors.Join(st.calm(ctx, clients, start, st.givenUp(ctx, node.Name)), v.mend())
+		}
+	default:
+		err = fmt.Errorf("%q is no kind of event; there are: %s", kind, strings.Join(Kinds(), ", "))
+	}
+	if err != nil {
+		return out, err
+	}
+	err = st.calm(ctx, clients, start, func() error { return st.whole(ctx) })
+	out.Well = time.Since(start)
+	for _, f := range clients.Failures() {
+		if f.End().After(start) {
+			out.Failed++
+			out.Disturbed = max(out.Disturbed, f.End().Sub(start))
+		}
+	}
+	return out, err
+}
+
+// calm waits until a condition holds, and no request has failed for a while.
+func (st *stand) calm(ctx context.Context, clients Clients, start time.Time, holds func() error) error {
+	return eventually(ctx, patience, "recovery", func() error {
+		if err := holds(); err != nil {
+			return err
+		}
+		last := start
+		if all := clients.Failures(); len(all) > 0 {
+			last = all[len(all)-1].End()
+		}
+		if since := time.Since(last); since < quiet {
+			return fmt.Errorf("a request failed %.1f s ago", since.Seconds())
+		}
+		return nil
+	})
+}
+
+// givenUp tells whether the cluster knows that a node is gone.
+func (st *stand) givenUp(ctx context.Context, name string) func() error {
+	return func() error {
+		nodes, err := st.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		for _, n := range nodes {
+			if n.Name == name && n.Ready {
+				return errors.New("the node is still taken for ready")
+			}
+		}
+		return nil
+	}
+}
+
+// whole tells what a cluster lacks of being as it was: ready nodes, and Pods of the Deployment on them.
+func (st *stand) whole(ctx context.Context) error {
+	nodes, err := st.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if !n.Ready {
+			return fmt.Errorf("node %s is not ready", n.Name)
+		}
+	}
+	var d appsv1.Deployment
+	if err := st.get(ctx, &d, "deployment", "-n", namespace, "web"); err != nil {
+		return err
+	}
+	if d.Status.ReadyReplicas != *d.Spec.Replicas || d.Status.Replicas != *d.Spec.Replicas {
+		return fmt.Errorf("%d of %d Pods are ready", d.Status.ReadyReplicas, *d.Spec.Replicas)
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// EventTable shows events as Markdown.
+func EventTable(events []Event) string {
+	var b strings.Builder
+	b.WriteString("| | event | node | requests that failed | the last one after | all well after |\n|---|---|---|---|---|---|\n")
+	for i, e := range events {
+		disturbed := "none"
+		if e.Failed > 0 {
+			disturbed = fmt.Sprintf("%.1f s", e.Disturbed.Seconds())
+		}
+		fmt.Fprintf(&b, "| %d | %s | %s | %d | %s | %.1f s |\n", i+1, e.Kind, e.Node, e.Failed, disturbed, e.Well.Seconds())
+	}
+	return b.String()
+}
