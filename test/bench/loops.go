@@ -21,6 +21,7 @@ func loopSteps(set settings) []step {
 		{name: "rollout", run: rollout},
 		{name: "idle nodes", run: idleNodes},
 		{name: "idle simulated nodes", args: []string{"--simulate", fmt.Sprint(set.nodes)}, run: idleSimulated},
+		theCrowd(set).step(),
 	}
 }
 
