@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/kinds"
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
 	"proa.dev/kv"
+	"proa.dev/server/schema"
 )
 
 // bench is a server without a store: enough to decode and patch.
@@ -27,7 +29,8 @@ func bench(t testing.TB) (*Server, *kind.Def) {
 	defs := kinds.All()
 	st := &State{Codec: codec.New(scheme)}
 	st.defs.Store(newTable(defs))
-	s := New(Config{State: st, Log: slog.New(slog.DiscardHandler)})
+	v := NewVersions(scheme, defs)
+	s := New(Config{State: st, Owner: schema.New(scheme, v, v), Log: slog.New(slog.DiscardHandler)})
 	for _, d := range defs {
 		if d.Kind == "Pod" {
 			return s, d
@@ -137,6 +140,44 @@ func FuzzPatch(f *testing.F) {
 		old.SetGroupVersionKind(pods.GroupVersionKind)
 		if _, err := change.make(old); err != nil {
 			return
+		}
+	})
+}
+
+// What is applied twice is there once: the second time changes nothing.
+func FuzzApply(f *testing.F) {
+	s, pods := bench(f)
+	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: b}\nspec:\n  containers:\n  - name: a\n    image: c\n"), true)
+	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"name":"b","ports":[{"containerPort":80}]}]}}`), false)
+	f.Add([]byte("spec: &a [*a]"), false)
+	f.Fuzz(func(t *testing.T, body []byte, force bool) {
+		r := &Request{Verb: "patch", Def: pods, Namespace: "ns", Name: "p", Patch: types.ApplyPatchType, Body: body}
+		r.Options.Manager, r.Options.Force = "fuzz", force
+		change, err := s.patch(r)
+		if err != nil {
+			return
+		}
+		old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "b"}, {Name: "b"}}}}
+		old.SetGroupVersionKind(pods.GroupVersionKind)
+		pods.Default(old)
+		once, err := change.make(s.own(&Request{Verb: "create", Def: pods, Options: Options{Manager: "first"}}, pods.New(), old))
+		if err != nil {
+			return
+		}
+		was, err := s.State.Codec.Store(once)
+		if err != nil {
+			t.Fatal(err)
+		}
+		twice, err := change.make(once.DeepCopyObject().(kind.Object))
+		if err != nil {
+			t.Fatalf("what could be applied cannot be applied again: %v", err)
+		}
+		is, err := s.State.Codec.Store(twice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(was, is) {
+			t.Errorf("the second time changed something: %s, then %s", was, is)
 		}
 	})
 }

@@ -43,3 +43,16 @@ func BenchmarkOthers(b *testing.B) {
 		}
 	}
 }
+
+// FuzzConfig feeds the files of plugins: each is understood or refused.
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte("apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\ndefaults: {enforce: baseline, enforce-version: v1.30}\nexemptions: {namespaces: [a]}\n"))
+	f.Add([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: ResourceQuotaConfiguration\nlimitedResources:\n- resource: pods\n  matchContains: [requests.cpu]\n"))
+	f.Add([]byte("limitedResources: &a [*a]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if c, err := readPodSecurity(text); err == nil && (c.defaults.Enforce.Level == "" || c.defaults.Audit.Level == "" || c.defaults.Warn.Level == "") {
+			t.Errorf("accepted, and says %+v", c.defaults)
+		}
+		_, _ = readQuota(text)
+	})
+}

@@ -304,3 +304,21 @@ func FuzzToken(f *testing.F) {
 		}
 	})
 }
+
+// FuzzConfig feeds the file that names issuers: what is accepted trusts somebody, and never this cluster itself.
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: 'https://a', audiences: [b]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n"))
+	f.Add([]byte(`{"apiVersion":"apiserver.config.k8s.io/v1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":"https://own","audiences":["b"]},"claimMappings":{"username":{"expression":"claims.sub"}}}]}`))
+	f.Add([]byte("jwt: &a [*a]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := Parse(text, []string{"https://own"})
+		if err != nil {
+			return
+		}
+		for _, i := range c.trusted {
+			if i.Issuer.URL == "https://own" {
+				t.Errorf("accepted with this cluster's own issuer: %s", text)
+			}
+		}
+	})
+}

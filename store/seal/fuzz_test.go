@@ -1,0 +1,43 @@
+package seal
+
+import (
+	"bytes"
+	"testing"
+
+	"proa.dev/kv"
+)
+
+// Whatever lies under a key is opened or refused, and what was sealed comes back only under its own key.
+func FuzzOpen(f *testing.F) {
+	var providers []Provider
+	for _, way := range []func(Key) (Provider, error){AESGCM, AESCBC, Secretbox} {
+		p, err := way(Key{Name: "k", Secret: bytes.Repeat([]byte{7}, 32)})
+		if err != nil {
+			f.Fatal(err)
+		}
+		providers = append(providers, p)
+	}
+	for i := range providers {
+		first := Rule{Providers: providers[i:]}
+		f.Add(first.seal("/registry/secrets/ns/a", []byte("value")), []byte("value"))
+	}
+	f.Add([]byte("k8s:enc:aesgcm:v1:k:"), []byte(""))
+	f.Add([]byte("k8s:enc:aescbc:v1:k:short"), []byte("x"))
+	f.Add([]byte("k8s:enc:"), []byte{0})
+	f.Fuzz(func(t *testing.T, stored, value []byte) {
+		s, err := New(nil, Rule{Prefixes: []string{"/registry/secrets/"}, Providers: providers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := kv.Pair{Key: "/registry/secrets/ns/a", Value: bytes.Clone(stored)}
+		_ = s.open(&p)
+		back := kv.Pair{Key: p.Key, Value: s.rule(p.Key).seal(p.Key, value)}
+		if err := s.open(&back); err != nil || !bytes.Equal(back.Value, value) || back.Stale {
+			t.Errorf("%q came back as %+v, %v", value, back, err)
+		}
+		moved := kv.Pair{Key: "/registry/secrets/ns/b", Value: s.rule(p.Key).seal(p.Key, value)}
+		if err := s.open(&moved); err == nil {
+			t.Errorf("%q was opened under another key", value)
+		}
+	})
+}
