@@ -211,7 +211,7 @@ func cable(host, there *netlink.Handle, c Config, n int, ns *os.File) (netlink.L
 	port, lost := host.LinkByName(c.port(n))
 	switch {
 	case lost == nil && end != nil && bytes.Equal(end.Attrs().HardwareAddr, mac) && port.Attrs().MasterIndex == bridge.Attrs().Index:
-		return end, host.LinkSetUp(port)
+		return end, errors.Join(host.LinkSetUp(port), host.LinkSetHairpin(port, true))
 	case lost == nil:
 		// Its other end is in a namespace that is gone, or it is on another bridge.
 		if err := host.LinkDel(port); err != nil {
@@ -225,6 +225,14 @@ func cable(host, there *netlink.Handle, c Config, n int, ns *os.File) (netlink.L
 	// Who comes back at an address has its former hardware address, so that nobody's memory of it is wrong.
 	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: inside, PeerMTU: uint32(bridge.Attrs().MTU), PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(int(ns.Fd()))}
 	if err := host.LinkAdd(pair); err != nil {
+		return nil, err
+	}
+	if port, err = host.LinkByName(c.port(n)); err != nil {
+		return nil, err
+	}
+	// What a node sends to a port of the machine may be sent on to a Pod of the same node. Where the kernel lets bridges call its
+	// rules (bridge-nf-call-iptables) it does not route that but bridges it, out by the port that it came in by.
+	if err := host.LinkSetHairpin(port, true); err != nil {
 		return nil, err
 	}
 	return there.LinkByName(inside)

@@ -75,6 +75,14 @@ func TestLink(t *testing.T) {
 	}
 	t.Cleanup(func() { must(Purge(c)) })
 
+	for _, name := range []string{"pntest-2", "pntest-3"} {
+		port, err := netlink.LinkByName(name)
+		must(err)
+		if info, err := netlink.LinkGetProtinfo(port); err != nil || !info.Hairpin {
+			t.Errorf("%s sends nothing back to who sent it: %+v, %v", name, info, err)
+		}
+	}
+
 	home.Listen("tcp", "100.64.9.1:80", "machine")
 	b.Listen("tcp", "100.64.9.3:80", "b")
 	b.Listen("tcp", "[fd00:9::3]:80", "b")
