@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestServices reaches Services of every type from Pods, from the node and from the world outside: a network namespace that is
+// linked to the machine.
+func TestServices(t *testing.T) {
+	bins := needNode(t)
+	healthz := freePorts(t, 1)[0]
+	m := newMachine(t, bins, "--proxy-healthz", "127.0.0.1:"+healthz, "--external-ip-ranges", "192.0.2.77")
+	world, address := outside(t)
+	m.up()
+	m.load(archives(t, "tool", "busybox"))
+	env := map[string]string{"WORLD": "ip netns exec " + world, "WORLDIP": address, "HEALTHZ": healthz}
+	for _, path := range scripts(t, "testdata/services") {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			own := map[string]string{"LB": freePorts(t, 1)[0]}
+			for k, v := range env {
+				own[k] = v
+			}
+			m.script(t, path, own).run()
+		})
+	}
+}
+
+// outside makes a network namespace whose way to everywhere leads through this machine, and returns its name and address.
+func outside(t *testing.T) (name, address string) {
+	t.Helper()
+	for _, program := range []string{"ip", "curl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not here: the world outside is made and asked with it", program)
+		}
+	}
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	n := rand.IntN(1 << 14)
+	name, link := fmt.Sprintf("proa-e2e-%d", n), fmt.Sprintf("pe%d", n)
+	here, there := fmt.Sprintf("100.%d.%d.1", 64+n>>8, n&255), fmt.Sprintf("100.%d.%d.2", 64+n>>8, n&255)
+	run("netns", "add", name)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	run("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", link).Run() })
+	run("addr", "add", here+"/30", "dev", link)
+	run("link", "set", link, "up")
+	for _, args := range []string{"link set lo up", "addr add " + there + "/30 dev eth0", "link set eth0 up", "route add default via " + here} {
+		run(append([]string{"-n", name}, strings.Fields(args)...)...)
+	}
+	return name, there
+}
