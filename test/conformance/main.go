@@ -33,7 +33,7 @@ import (
 type flags struct {
 	proa, kubeconfig, focus, skip, tier, docs string
 	gate, upstream, keep, withNodes, real     bool
-	procs, batch, simulate                    int
+	procs, batch, simulate, realNodes         int
 	limit, gateLimit                          time.Duration
 }
 
@@ -49,8 +49,9 @@ func parse() flags {
 	flag.BoolVar(&f.upstream, "upstream", false, "run against upstream kube-apiserver instead, to check the harness; record nothing")
 	flag.BoolVar(&f.keep, "keep", false, "keep the folder with the logs and reports of the test programs")
 	flag.BoolVar(&f.withNodes, "nodes", false, "the cluster has nodes: let the suite wait for them")
-	flag.BoolVar(&f.real, "real", false, "run a real node, with containers, instead of simulated ones; it needs root")
+	flag.BoolVar(&f.real, "real", false, "run real nodes, with containers, instead of simulated ones; it needs root")
 	flag.IntVar(&f.simulate, "simulate", 3, "give the cluster this many simulated nodes; what then passes shows the control plane only")
+	flag.IntVar(&f.realNodes, "real-nodes", 1, "with -real, run this many nodes on this machine")
 	flag.IntVar(&f.procs, "procs", 4, "test programs at a time")
 	flag.IntVar(&f.batch, "batch", 10, "tests that one test program runs")
 	flag.DurationVar(&f.limit, "limit", 20*time.Minute, "time limit of one test program")
@@ -95,7 +96,7 @@ func run(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
-	kubeconfig, stop, err := cluster(ctx, f)
+	kubeconfig, stop, err := cluster(ctx, f, bins["kubectl"])
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func run(ctx context.Context, f flags) error {
 }
 
 // cluster gives the kubeconfig of the cluster to test, started if need be.
-func cluster(ctx context.Context, f flags) (string, func(), error) {
+func cluster(ctx context.Context, f flags, kubectl string) (string, func(), error) {
 	var s *upstream.System
 	var err error
 	switch {
@@ -120,7 +121,7 @@ func cluster(ctx context.Context, f flags) (string, func(), error) {
 	case f.upstream:
 		s, err = upstream.Start(ctx, upstream.Options{Controllers: []string{"*"}})
 	case f.real:
-		return realCluster(ctx, f)
+		return realCluster(ctx, f, kubectl)
 	default:
 		s, err = upstream.StartProa(ctx, f.proa, "--simulate", strconv.Itoa(f.simulate))
 	}
