@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -29,7 +30,8 @@ func Objects(t testing.TB, text string) (out []kind.Object) {
 		if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
 			t.Fatalf("%v in\n%s", err, doc)
 		}
-		o := map[string]kind.Object{"Service": &corev1.Service{}, "EndpointSlice": &discoveryv1.EndpointSlice{}, "Node": &corev1.Node{}, "Namespace": &corev1.Namespace{}}[head.Kind]
+		o := map[string]kind.Object{"Service": &corev1.Service{}, "EndpointSlice": &discoveryv1.EndpointSlice{}, "Node": &corev1.Node{}, "Namespace": &corev1.Namespace{},
+			"Pod": &corev1.Pod{}, "NetworkPolicy": &networkingv1.NetworkPolicy{}}[head.Kind]
 		if o == nil {
 			t.Fatalf("no kind in\n%s", doc)
 		}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -28,6 +29,8 @@ type flow struct {
 	protocol corev1.Protocol
 	port     int
 }
+
+func (f flow) String() string { return fmt.Sprintf("%s to %s at %s %d", f.from, f.to, f.protocol, f.port) }
 
 // at finds the Pod that has an address.
 func (c *cluster) at(a netip.Addr) *corev1.Pod {
