@@ -144,7 +144,7 @@ func FuzzPatch(f *testing.F) {
 	})
 }
 
-// What is applied twice is there once: the second time changes nothing.
+// What is applied twice and valid is there once: the second time changes nothing.
 func FuzzApply(f *testing.F) {
 	s, pods := bench(f)
 	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: b}\nspec:\n  containers:\n  - name: a\n    image: c\n"), true)
@@ -161,7 +161,7 @@ func FuzzApply(f *testing.F) {
 		old.SetGroupVersionKind(pods.GroupVersionKind)
 		pods.Default(old)
 		once, err := change.make(s.own(&Request{Verb: "create", Def: pods, Options: Options{Manager: "first"}}, pods.New(), old))
-		if err != nil {
+		if err != nil || len(pods.Validate(once, nil)) > 0 {
 			return
 		}
 		was, err := s.State.Codec.Store(once)
