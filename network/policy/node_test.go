@@ -221,6 +221,15 @@ func (r *rig) pod(name, labels string) *guest {
 // connect gives a Pod its network, and lets it answer.
 func (r *rig) connect(p *corev1.Pod) *guest {
 	r.t.Helper()
+	g, err := r.tryConnect(p)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return g
+}
+
+func (r *rig) tryConnect(p *corev1.Pod) (*guest, error) {
+	r.t.Helper()
 	g := &guest{NS: nettest.New(r.t), pod: p}
 	f, err := os.Open(g.Path())
 	if err != nil {
@@ -230,7 +239,7 @@ func (r *rig) connect(p *corev1.Pod) *guest {
 	args := fmt.Sprintf("K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_UID=%s", p.Namespace, p.Name, p.UID)
 	result, err := r.net.CNI(r.t.Context(), &cni.Request{Command: cni.Add, ContainerID: string(p.UID), IfName: "eth0", NetNS: g.Path(), Args: args}, &cni.Config{}, f)
 	if err != nil {
-		r.t.Fatal(err)
+		return nil, err
 	}
 	for _, a := range result.Addresses {
 		if ip := a.Address.Addr(); ip.Is4() {
@@ -243,7 +252,7 @@ func (r *rig) connect(p *corev1.Pod) *guest {
 		g.Listen(network, ":80", p.Name)
 		g.Listen(network, ":81", p.Name)
 	}
-	return g
+	return g, nil
 }
 
 // report tells the API the address of a Pod.

@@ -30,7 +30,9 @@ type flow struct {
 	port     int
 }
 
-func (f flow) String() string { return fmt.Sprintf("%s to %s at %s %d", f.from, f.to, f.protocol, f.port) }
+func (f flow) String() string {
+	return fmt.Sprintf("%s to %s at %s %d", f.from, f.to, f.protocol, f.port)
+}
 
 // at finds the Pod that has an address.
 func (c *cluster) at(a netip.Addr) *corev1.Pod {

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,13 +14,15 @@ import (
 	"proa.dev/network/nft"
 )
 
-// both runs a check for each family and each transport.
+// both runs a check for each family and each transport, all at once: silence takes its time.
 func both(check func(family, network string)) {
+	var wg sync.WaitGroup
 	for _, family := range []string{"IPv4", "IPv6"} {
 		for _, network := range []string{"tcp", "udp"} {
-			check(family, network)
+			wg.Go(func() { check(family, network) })
 		}
 	}
+	wg.Wait()
 }
 
 // bridges runs a test with and without the kernel's filter for what goes over bridges, which many hosts have switched on: with
@@ -228,7 +232,12 @@ func TestAnAddressHasNoRights(t *testing.T) {
 	r.views[gr.Pods].Put(over)
 	evil := object("default/evil", "app=evil")
 	r.views[gr.Pods].Put(evil)
-	g := r.connect(evil) // waits for the address
+	var g *guest
+	r.becomes("the address is free when everybody knows that the Pod has ended", "<nil>", func() string {
+		var err error
+		g, err = r.tryConnect(evil)
+		return fmt.Sprint(err)
+	})
 	nettest.Same(t, "the address", g.v4, web.v4)
 	r.is("the second has neither its stream nor its rights", "silence", func() string { return talk(g) })
 	r.views[gr.NetworkPolicies].Remove("default", "out")
