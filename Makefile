@@ -4,7 +4,7 @@ TAGS  := -tags grpcnotrace
 GO    := CGO_ENABLED=0 go
 LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.0
 
-.PHONY: build up down test unit e2e race lint fuzz conformance compat compat-loops bench gate generate
+.PHONY: build release up down test unit e2e race lint fuzz conformance compat compat-loops bench gate generate
 
 build: bin/kubectl bin/containerd bin/runc
 	$(GO) build $(TAGS) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
@@ -16,6 +16,11 @@ bin/kubectl: test/upstream/pins/go.mod
 # What a node runs beside proa: containerd, its shim and runc, from pinned modules, kept in the same cache folder.
 bin/containerd bin/containerd-shim-runc-v2 bin/runc &: $(wildcard parts/*.go parts/pins/*/go.sum)
 	mkdir -p bin && $(GO) run ./parts/cmd -o bin && touch -c bin/containerd bin/containerd-shim-runc-v2 bin/runc
+
+# One file that carries all others inside; see parts/carry. It unpacks them into the data folder when it is first used.
+release: build
+	$(GO) run ./parts/cmd -pack parts/carry/parts.bin $(addprefix bin/,containerd containerd-shim-runc-v2 runc proa-cni pause kubectl)
+	$(GO) build -tags "grpcnotrace release" -trimpath -ldflags "-s -w" -o bin/release/proa ./cmd/proa
 
 up: build
 	bin/proa up

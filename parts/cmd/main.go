@@ -2,7 +2,10 @@
 //
 //	go run ./parts/cmd -o bin
 //
-// A part that this machine can neither build nor find is named, and left out: proa runs without it, but a node does not.
+// A part that this machine can neither build nor find is named, and left out: proa runs without it, but a node does not. For a
+// release it packs programs into one file, which proa carries:
+//
+//	go run ./parts/cmd -pack parts/carry/parts.bin bin/containerd bin/runc ...
 package main
 
 import (
@@ -15,17 +18,41 @@ import (
 	"syscall"
 
 	"proa.dev/parts"
+	"proa.dev/parts/carry"
 )
 
 func main() {
 	folder := flag.String("o", "bin", "folder for the programs")
+	pack := flag.String("pack", "", "pack the programs that are named into this file instead")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	if err := run(ctx, *folder); err != nil {
+	err := error(nil)
+	if *pack != "" {
+		err = packAll(*pack, flag.Args())
+	} else {
+		err = run(ctx, *folder)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "parts:", err)
 		os.Exit(1)
 	}
+}
+
+// packAll writes programs into one file, which is there whole or not at all.
+func packAll(file string, programs []string) error {
+	if len(programs) == 0 {
+		return errors.New("say which programs to pack")
+	}
+	out, err := os.Create(file + ".partial")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(out.Name())
+	if err := errors.Join(carry.Pack(out, programs...), out.Close()); err != nil {
+		return err
+	}
+	return os.Rename(out.Name(), file)
 }
 
 func run(ctx context.Context, folder string) error {
