@@ -1,6 +1,7 @@
 package route
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -224,4 +225,19 @@ func hostOf(text string) string {
 		text = text[:at]
 	}
 	return strings.ToLower(strings.TrimSuffix(text, "."))
+}
+
+// Key is the same for two matches that are for the same requests.
+func (m *Match) Key() string {
+	path, ok := canonical(m.Path)
+	if !ok {
+		path = m.Path
+	}
+	switch m.Kind {
+	case Prefix:
+		path = "/" + strings.Join(elements(path), "/")
+	case Rest:
+		path = ""
+	}
+	return fmt.Sprintf("%q %s %q %q %q %q", m.Host, m.Kind, path, m.Method, m.Headers, m.Query)
 }

@@ -1,0 +1,67 @@
+package ingress
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+// addressesOf are the addresses under which a node is reached from outside, if it has such, or else from inside.
+func addressesOf(n *corev1.Node) []string {
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
+		var out []string
+		for _, a := range n.Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); a.Type == kind && err == nil {
+				out = append(out, ip.String())
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	}
+	return nil
+}
+
+func isReady(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// statusOf is the status of an Ingress as this node sees it. Its own addresses are there with the ports that are open, none of
+// them if that is none. Those of other nodes are theirs to say, as long as they are ready; what belongs to nobody goes.
+func statusOf(have []networkingv1.IngressLoadBalancerIngress, nodes []*corev1.Node, self string, ports []int32) []networkingv1.IngressLoadBalancerIngress {
+	var out []networkingv1.IngressLoadBalancerIngress
+	others := map[string]bool{}
+	for _, n := range nodes {
+		for _, a := range addressesOf(n) {
+			if n.Name != self {
+				others[a] = others[a] || isReady(n)
+			} else if len(ports) > 0 {
+				out = append(out, entry(a, ports))
+			}
+		}
+	}
+	for _, h := range have {
+		mine := slices.ContainsFunc(out, func(o networkingv1.IngressLoadBalancerIngress) bool { return o.IP == h.IP })
+		if others[h.IP] && !mine {
+			out = append(out, h)
+		}
+	}
+	slices.SortFunc(out, func(a, b networkingv1.IngressLoadBalancerIngress) int { return cmp.Compare(a.IP, b.IP) })
+	return out
+}
+
+func entry(ip string, ports []int32) networkingv1.IngressLoadBalancerIngress {
+	out := networkingv1.IngressLoadBalancerIngress{IP: ip}
+	for _, p := range ports {
+		out.Ports = append(out.Ports, networkingv1.IngressPortStatus{Port: p, Protocol: corev1.ProtocolTCP})
+	}
+	return out
+}

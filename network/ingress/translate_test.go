@@ -1,0 +1,198 @@
+package ingress
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/internal/textcase"
+	"proa.dev/network/route"
+)
+
+// objects are what a text holds.
+type objects struct {
+	ingresses []*networkingv1.Ingress
+	classes   map[string]*networkingv1.IngressClass
+	services  map[key]*corev1.Service
+	slices    []*discoveryv1.EndpointSlice
+	nodes     []*corev1.Node
+}
+
+// parse reads objects, which are in the namespace default unless they say otherwise.
+func parse(t *testing.T, text string) objects {
+	t.Helper()
+	out := objects{classes: map[string]*networkingv1.IngressClass{}, services: map[key]*corev1.Service{}}
+	read := func(doc string, into metav1.Object) {
+		if err := yaml.UnmarshalStrict([]byte(doc), into); err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		if into.GetNamespace() == "" {
+			into.SetNamespace("default")
+		}
+	}
+	for doc := range strings.SplitSeq(text, "\n---\n") {
+		var what metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(doc), &what); err != nil {
+			t.Fatal(err)
+		}
+		switch what.Kind {
+		case "Ingress":
+			in := &networkingv1.Ingress{}
+			read(doc, in)
+			out.ingresses = append(out.ingresses, in)
+		case "IngressClass":
+			c := &networkingv1.IngressClass{}
+			read(doc, c)
+			out.classes[c.Name] = c
+		case "Service":
+			s := &corev1.Service{}
+			read(doc, s)
+			out.services[keyOf(s)] = s
+		case "EndpointSlice":
+			e := &discoveryv1.EndpointSlice{}
+			read(doc, e)
+			out.slices = append(out.slices, e)
+		case "Node":
+			n := &corev1.Node{}
+			read(doc, n)
+			out.nodes = append(out.nodes, n)
+		case "":
+		default:
+			t.Fatalf("what is a %s?", what.Kind)
+		}
+	}
+	return out
+}
+
+// TestTranslate makes rules of the Ingresses in testdata/rules. There is always the class proa, and the Service web.
+func TestTranslate(t *testing.T) {
+	textcase.Decide(t, "testdata/rules/*.txt", "=>", func(t *testing.T, in string) string {
+		t.Helper()
+		o := parse(t, "{kind: IngressClass, metadata: {name: proa}, spec: {controller: proa.dev/ingress}}\n---\n"+
+			"{kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}\n---\n"+in)
+		p := translate(world{
+			ingresses: o.ingresses, own: "proa", secure: !strings.Contains(in, "# no TLS"),
+			class:   func(name string) *networkingv1.IngressClass { return o.classes[name] },
+			service: func(k key) *corev1.Service { return o.services[k] },
+		})
+		return show(p)
+	})
+}
+
+func show(p plan) string {
+	var b strings.Builder
+	for _, r := range p.rules {
+		fmt.Fprintf(&b, "%s: %s", r.Owner, shown(r.Match))
+		for _, to := range r.Backends {
+			fmt.Fprintf(&b, " -> %s", to.Ref)
+			if to.Ref.Port != "" {
+				fmt.Fprintf(&b, " (%s)", to.Ref.Port)
+			}
+		}
+		if r.Filters != (route.Filters{}) {
+			fmt.Fprintf(&b, " %+v", r.Filters)
+		}
+		b.WriteString("\n")
+	}
+	for _, c := range p.certs {
+		fmt.Fprintf(&b, "certificate for %q from %s\n", c.host, c.secret)
+	}
+	if p.secure {
+		b.WriteString("with TLS\n")
+	}
+	for _, x := range p.problems {
+		fmt.Fprintf(&b, "%s/%s %s: %s\n", x.about.Namespace, x.about.Name, x.reason, x.message)
+	}
+	if b.Len() == 0 {
+		return "nothing\n"
+	}
+	return b.String()
+}
+
+// TestEndpoints says which endpoints are asked, from testdata/endpoints.txt, for the port http of the Service web.
+func TestEndpoints(t *testing.T) {
+	textcase.Decide(t, "testdata/endpoints.txt", "=>", func(t *testing.T, in string) string {
+		t.Helper()
+		o := parse(t, in)
+		got := endpointsOf(o.services[key{"default", "web"}], route.Ref{Namespace: "default", Service: "web", Port: "http", Number: 80}, o.slices, reachable)
+		var out strings.Builder
+		for _, a := range got {
+			fmt.Fprintln(&out, a)
+		}
+		return out.String()
+	})
+}
+
+// TestStatus says what the status becomes on the node here, from testdata/status.txt.
+func TestStatus(t *testing.T) {
+	textcase.Decide(t, "testdata/status.txt", "=>", func(t *testing.T, in string) string {
+		t.Helper()
+		o := parse(t, in)
+		var ports []int32
+		for line := range strings.Lines(in) {
+			if text, ok := strings.CutPrefix(line, "# open: "); ok {
+				for word := range strings.FieldsSeq(text) {
+					var n int32
+					if _, err := fmt.Sscan(word, &n); err != nil {
+						t.Fatal(err)
+					}
+					ports = append(ports, n)
+				}
+			}
+		}
+		text, err := yaml.Marshal(statusOf(o.ingresses[0].Status.LoadBalancer.Ingress, o.nodes, "here", ports))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	})
+}
+
+// TestHostile holds that no text in an Ingress becomes more than it is: whatever is in hosts, paths and annotations, a rule is
+// its fields, and what cannot be read as its type is left out.
+func TestHostile(t *testing.T) {
+	nasty := []string{
+		"/\nproxy_pass http://evil;", "/{{ .Secrets }}", "/$(cat /etc/passwd)", "/}\nserver { listen 8080; }", "/`id`", "/\x00", "/%0d%0aX-Evil:%20yes",
+		"/../../etc/passwd", "/a/../b", "/%2e%2e/b", "http://evil/", "//evil.example.com", "/" + strings.Repeat("a/", 5000), "/a?b=c#d", `/"; lua_code "`, "/*", "",
+	}
+	svc := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	for _, text := range nasty {
+		in := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x", Annotations: map[string]string{
+			networkingv1beta1Class: "proa", "nginx.ingress.kubernetes.io/configuration-snippet": text, annotationPrefix + "snippet": text,
+			annotationRedirect: text, annotationTimeout: text, annotationMaxBody: text, annotationProtocol: text, annotationRewrite: text,
+		}}}
+		kind := networkingv1.PathTypeImplementationSpecific
+		in.Spec.Rules = []networkingv1.IngressRule{{Host: strings.TrimPrefix(text, "/"), IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+			Paths: []networkingv1.HTTPIngressPath{{Path: text, PathType: &kind, Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}}},
+		}}}}
+		p := translate(world{ingresses: []*networkingv1.Ingress{in}, own: "proa", secure: true, service: func(key) *corev1.Service { return svc }})
+		for _, r := range p.rules {
+			if r.Filters.ToTLS || r.Filters.Timeout != 0 || r.Filters.MaxBody != 0 || r.Filters.Rewrite != "" && !plainPath(r.Filters.Rewrite) {
+				t.Errorf("%.60q became %+v", text, r.Filters)
+			}
+			if want := map[bool]string{true: "/", false: text}[text == ""]; r.Path != want || r.Kind != route.Prefix || r.Host != strings.ToLower(strings.TrimPrefix(text, "/")) {
+				t.Errorf("%.60q became the path %.60q of %.60q", text, r.Path, r.Host)
+			}
+			if want := (route.Ref{Namespace: "default", Service: "web", Number: 80, Protocol: route.HTTP}); len(r.Backends) != 1 || r.Backends[0].Ref != want {
+				t.Errorf("%.60q leads to %v", text, r.Backends)
+			}
+		}
+	}
+}
+
+func TestReachable(t *testing.T) {
+	for text, want := range map[string]bool{
+		"10.0.0.1": true, "2001:db8::1": true, "127.0.0.1": false, "169.254.169.254": false, "::1": false, "0.0.0.0": false, "224.0.0.1": false, "fe80::1": false,
+	} {
+		if got := reachable(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
