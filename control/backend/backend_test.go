@@ -2,7 +2,6 @@ package backend
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,35 +12,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"proa.dev/internal/textcase"
 )
 
 // TestRepack runs the cases of testdata/repack.txt: subsets as PORTS: ADDRESSES, those that are not ready with a ! behind them,
 // and after the arrow what they become.
 func TestRepack(t *testing.T) {
-	text, err := os.ReadFile("testdata/repack.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cases := strings.Split(string(text), "\n== ")[1:]
-	if len(cases) < 5 {
-		t.Fatalf("%d cases", len(cases))
-	}
-	for _, c := range cases {
-		name, body, _ := strings.Cut(c, "\n")
-		in, want, _ := strings.Cut(body, "->\n")
+	textcase.Decide(t, "testdata/repack.txt", "->", func(t *testing.T, in string) string {
 		subsets := parseSubsets(in)
 		got := showSubsets(Repack(subsets))
-		if got != strings.TrimSpace(want) {
-			t.Errorf("%s:\n%s\nwant:\n%s", name, got, want)
-		}
 		slices.Reverse(subsets)
 		if turned := showSubsets(Repack(subsets)); turned != got {
-			t.Errorf("%s: another order gives\n%s", name, turned)
+			t.Errorf("another order gives\n%s", turned)
 		}
 		if twice := showSubsets(Repack(Repack(subsets))); twice != got {
-			t.Errorf("%s: done twice:\n%s", name, twice)
+			t.Errorf("done twice:\n%s", twice)
 		}
-	}
+		return got
+	})
 }
 
 func parseSubsets(text string) (out []corev1.EndpointSubset) {

@@ -1,11 +1,8 @@
 package endpointslice
 
 import (
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,10 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-)
 
-// rewrite is not called update: the scripts of controltest have that flag.
-var rewrite = flag.Bool("rewrite", false, "rewrite what decide comes to")
+	"proa.dev/internal/textcase"
+)
 
 // TestDecide runs the stories in testdata/decide: each line is a command, and what is indented below it must come out.
 //
@@ -32,39 +28,10 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what decide comes to")
 //	decide              shows the plan, and carries it out
 //	slices              shows the slices
 func TestDecide(t *testing.T) {
-	files, err := filepath.Glob("testdata/decide/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no stories", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			w := newWorld()
-			var got strings.Builder
-			for line := range strings.Lines(string(text)) {
-				if strings.HasPrefix(line, "  ") {
-					continue
-				}
-				got.WriteString(line)
-				if strings.TrimSpace(line) == "" || line[0] == '#' {
-					continue
-				}
-				for out := range strings.Lines(w.do(t, strings.Fields(line))) {
-					got.WriteString("  " + out)
-				}
-			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got.String() != string(text) {
-				t.Errorf("got:\n%s\nwant:\n%s", got.String(), text)
-			}
-		})
-	}
+	textcase.Stories(t, "testdata/decide/*.txt", func(t *testing.T) func([]string) string {
+		w := newWorld()
+		return func(words []string) string { return w.do(t, words) }
+	})
 }
 
 type world struct {
@@ -207,8 +174,7 @@ func serviceOf(t *testing.T, f []string) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "s1", CreationTimestamp: metav1.NewTime(start)}}
 	s.Spec.ClusterIP, s.Spec.IPFamilies = "10.96.0.1", []corev1.IPFamily{corev1.IPv4Protocol}
 	s.Spec.Selector = map[string]string{"app": "web"}
-	for _, x := range f {
-		key, value, _ := strings.Cut(x, "=")
+	for key, value := range textcase.Options(f) {
 		switch key {
 		case "ports":
 			for p := range strings.SplitSeq(value, ",") {
@@ -243,7 +209,7 @@ func serviceOf(t *testing.T, f []string) *corev1.Service {
 			k, v, _ := strings.Cut(value, "=")
 			s.Annotations = map[string]string{k: v}
 		default:
-			t.Fatalf("service %q", x)
+			t.Fatalf("service %q", key)
 		}
 	}
 	return s
@@ -252,8 +218,7 @@ func serviceOf(t *testing.T, f []string) *corev1.Service {
 func nodeOf(t *testing.T, f []string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f[0], Labels: map[string]string{}}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	for _, x := range f[1:] {
-		key, value, _ := strings.Cut(x, "=")
+	for key, value := range textcase.Options(f[1:]) {
 		switch key {
 		case "zone":
 			n.Labels[corev1.LabelTopologyZone] = value
@@ -264,7 +229,7 @@ func nodeOf(t *testing.T, f []string) *corev1.Node {
 		case "plane":
 			n.Labels["node-role.kubernetes.io/control-plane"] = ""
 		default:
-			t.Fatalf("node %q", x)
+			t.Fatalf("node %q", key)
 		}
 	}
 	return n
@@ -274,8 +239,7 @@ func podOf(t *testing.T, f []string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: f[0], UID: types.UID(f[0]), Labels: map[string]string{"app": "web"}}}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(start)}}
 	p.Spec.Containers = []corev1.Container{{Name: "c"}}
-	for _, x := range f[1:] {
-		key, value, _ := strings.Cut(x, "=")
+	for key, value := range textcase.Options(f[1:]) {
 		switch key {
 		case "ip":
 			for ip := range strings.SplitSeq(value, ",") {
@@ -300,7 +264,7 @@ func podOf(t *testing.T, f []string) *corev1.Pod {
 			n, _ := strconv.Atoi(number)
 			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{Name: name, ContainerPort: int32(n), Protocol: corev1.ProtocolTCP})
 		default:
-			t.Fatalf("pod %q", x)
+			t.Fatalf("pod %q", key)
 		}
 	}
 	return p

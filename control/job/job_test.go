@@ -1,10 +1,7 @@
 package job
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
-)
 
-var rewrite = flag.Bool("rewrite", false, "rewrite the outputs of testdata/*.txt")
+	"proa.dev/internal/textcase"
+)
 
 // TestLooks runs the texts of testdata: a world of one Job and its Pods, and looks at it. "== title" begins a new world.
 //
@@ -36,32 +33,10 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the outputs of testdata/*.txt
 //	$ forget            the loop has restarted, and knows nothing of earlier failures
 //	$ wait DURATION
 func TestLooks(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no texts", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out strings.Builder
-		for _, part := range strings.SplitAfter("\n"+string(text), "\n== ") {
-			title, _, _ := strings.Cut(part, "\n")
-			if strings.TrimSpace(title) == "" {
-				out.WriteString(strings.TrimPrefix(part, "\n"))
-				continue
-			}
-			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+title, func(t *testing.T) {
-				out.WriteString((&world{T: t, now: epoch}).play(part))
-			})
-		}
-		if *rewrite {
-			if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	textcase.Play(t, "testdata/*.txt", "== ", func(t *testing.T, body string) string {
+		w := &world{T: t, now: epoch}
+		return textcase.Script(body, w.play)
+	})
 }
 
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -76,41 +51,11 @@ type world struct {
 	out     strings.Builder
 }
 
-// play runs a world and returns its text with the outputs it really had.
-func (w *world) play(text string) string {
-	var out strings.Builder
-	parts := strings.SplitAfter(text, "\n$ ")
-	out.WriteString(parts[0])
-	for _, part := range parts[1:] {
-		body, end := part, ""
-		for _, e := range []string{"\n$ ", "\n== "} {
-			if b, ok := strings.CutSuffix(part, e); ok {
-				body, end = b, e
-			}
-		}
-		command, body, _ := strings.Cut(body, "\n")
-		w.out.Reset()
-		w.do(strings.Fields(command), body)
-		if got := strings.TrimRight(w.out.String(), "\n"); strings.HasPrefix(command, "look") {
-			if want := strings.TrimRight(body, "\n"); got != want && !*rewrite {
-				w.Errorf("$ %s\ngot:\n%s\nwant:\n%s", command, got, want)
-			}
-			body = got
-		}
-		out.WriteString(command)
-		if body = strings.TrimRight(body, "\n"); body != "" {
-			out.WriteString("\n" + body)
-		}
-		switch end {
-		case "\n== ":
-			out.WriteString("\n" + end)
-		case "":
-			out.WriteString("\n")
-		default:
-			out.WriteString(end)
-		}
-	}
-	return out.String()
+// play does one command. Only looks print something.
+func (w *world) play(command, input string) (string, bool) {
+	w.out.Reset()
+	w.do(strings.Fields(command), input)
+	return strings.TrimRight(w.out.String(), "\n"), strings.HasPrefix(command, "look")
 }
 
 func (w *world) do(words []string, body string) {

@@ -3,7 +3,6 @@ package replicaset
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,20 +11,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/internal/textcase"
 )
 
 var now = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-func TestDecide(t *testing.T) {
-	text, err := os.ReadFile("testdata/decide.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range strings.Split(string(text), "\n== ")[1:] {
-		name, body, _ := strings.Cut(c, "\n")
-		t.Run(name, func(t *testing.T) { runCase(t, strings.Split(strings.TrimSpace(body), "\n")) })
-	}
-}
+func TestDecide(t *testing.T) { textcase.Check(t, "testdata/decide.txt", runCase) }
 
 func runCase(t *testing.T, lines []string) {
 	rs := parseSet(t, lines[0])
@@ -80,8 +72,7 @@ func describeStatus(s appsv1.ReplicaSetStatus) string {
 func parseSet(t *testing.T, line string) *appsv1.ReplicaSet {
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Generation: 7}}
 	rs.Spec.Template.Labels = map[string]string{"app": "web", "tier": "front"}
-	for f := range strings.FieldsSeq(line) {
-		key, value, _ := strings.Cut(f, "=")
+	for key, value := range textcase.Options(strings.Fields(line)) {
 		n, _ := strconv.Atoi(value)
 		switch key {
 		case "replicas":
@@ -97,7 +88,7 @@ func parseSet(t *testing.T, line string) *appsv1.ReplicaSet {
 		case "other":
 			rs.Status.Conditions = append(rs.Status.Conditions, appsv1.ReplicaSetCondition{Type: "Other", Status: corev1.ConditionTrue, Reason: "Because", Message: "mine"})
 		default:
-			t.Fatalf("field %q", f)
+			t.Fatalf("field %q", key)
 		}
 	}
 	return rs
@@ -106,8 +97,7 @@ func parseSet(t *testing.T, line string) *appsv1.ReplicaSet {
 func parsePod(t *testing.T, line string) *corev1.Pod {
 	fields := strings.Fields(line)
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fields[0], Labels: map[string]string{"app": "web", "tier": "front"}}}
-	for _, f := range fields[1:] {
-		key, value, _ := strings.Cut(f, "=")
+	for key, value := range textcase.Options(fields[1:]) {
 		switch key {
 		case "phase":
 			p.Status.Phase = corev1.PodPhase(value)
@@ -122,7 +112,7 @@ func parsePod(t *testing.T, line string) *corev1.Pod {
 			}
 			p.Status.Conditions = append(p.Status.Conditions, c)
 		default:
-			t.Fatalf("field %q", f)
+			t.Fatalf("field %q", key)
 		}
 	}
 	return p

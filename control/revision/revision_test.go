@@ -2,7 +2,6 @@ package revision
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,39 +12,33 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"proa.dev/internal/textcase"
 )
 
 func TestHistory(t *testing.T) {
-	text, err := os.ReadFile("testdata/history.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range strings.Split(string(text), "\n== ")[1:] {
-		name, body, _ := strings.Cut(c, "\n")
-		t.Run(name, func(t *testing.T) {
-			input, want, _ := strings.Cut(body, "=>")
-			lines := strings.Split(strings.TrimSpace(input), "\n")
-			command := strings.Fields(lines[len(lines)-1])
-			var all []*appsv1.ControllerRevision
-			if len(lines) > 1 {
-				all = parse(t, lines[0])
+	textcase.Check(t, "testdata/history.txt", func(t *testing.T, lines []string) {
+		n := len(lines) - 2
+		command, want := strings.Fields(lines[n]), strings.TrimPrefix(lines[n+1], "=> ")
+		var all []*appsv1.ControllerRevision
+		if n > 0 {
+			all = parse(t, lines[0])
+		}
+		Sort(all)
+		var got string
+		switch command[0] {
+		case "find":
+			got = Find(all, []byte(command[1])).String()
+		case "keep":
+			n, _ := strconv.Atoi(command[1])
+			if got = names(Surplus(all, n, func(r *appsv1.ControllerRevision) bool { return r.Labels["live"] != "" })); got == "" {
+				got = "nothing"
 			}
-			Sort(all)
-			var got string
-			switch command[0] {
-			case "find":
-				got = Find(all, []byte(command[1])).String()
-			case "keep":
-				n, _ := strconv.Atoi(command[1])
-				if got = names(Surplus(all, n, func(r *appsv1.ControllerRevision) bool { return r.Labels["live"] != "" })); got == "" {
-					got = "nothing"
-				}
-			}
-			if got != strings.TrimSpace(want) {
-				t.Errorf("got %s, want %s", got, want)
-			}
-		})
-	}
+		}
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
 }
 
 func parse(t *testing.T, line string) (out []*appsv1.ControllerRevision) {

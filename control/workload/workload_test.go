@@ -3,7 +3,6 @@ package workload
 import (
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -19,27 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/internal/textcase"
 	"proa.dev/kinds/kind"
 )
 
 var now = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-
-// cases reads a file of cases, each a name and lines.
-func cases(t *testing.T, file string, run func(t *testing.T, lines []string)) {
-	t.Helper()
-	text, err := os.ReadFile("testdata/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := strings.Split(string(text), "\n== ")[1:]
-	if len(all) == 0 {
-		t.Fatalf("%s has no cases", file)
-	}
-	for _, c := range all {
-		name, body, _ := strings.Cut(c, "\n")
-		t.Run(name, func(t *testing.T) { run(t, strings.Split(strings.TrimSpace(body), "\n")) })
-	}
-}
 
 func ago(t *testing.T, age string) metav1.Time {
 	d, err := time.ParseDuration(age)
@@ -53,8 +36,7 @@ func parsePod(t *testing.T, line string) *corev1.Pod {
 	t.Helper()
 	fields := strings.Fields(line)
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fields[0]}}
-	for _, f := range fields[1:] {
-		key, value, _ := strings.Cut(f, "=")
+	for key, value := range textcase.Options(fields[1:]) {
 		switch key {
 		case "node":
 			p.Spec.NodeName = value
@@ -80,7 +62,7 @@ func parsePod(t *testing.T, line string) *corev1.Pod {
 			p.Spec.InitContainers = []corev1.Container{{Name: "once"}, {Name: "side", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}}
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "once", RestartCount: 100 - int32(n)}, {Name: "side", RestartCount: int32(n)}}
 		default:
-			t.Fatalf("field %q", f)
+			t.Fatalf("field %q", key)
 		}
 	}
 	return p
@@ -95,7 +77,7 @@ func names[T kind.Object](objects []T) string {
 }
 
 func TestToDelete(t *testing.T) {
-	cases(t, "rank.txt", func(t *testing.T, lines []string) {
+	textcase.Check(t, "testdata/rank.txt", func(t *testing.T, lines []string) {
 		var pods, related []*corev1.Pod
 		checked := false
 		for _, line := range lines {
@@ -139,7 +121,7 @@ func TestCompareActive(t *testing.T) {
 }
 
 func TestClaim(t *testing.T) {
-	cases(t, "claim.txt", func(t *testing.T, lines []string) {
+	textcase.Check(t, "testdata/claim.txt", func(t *testing.T, lines []string) {
 		owner := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs", Namespace: "ns", UID: "me"}}
 		cl := &Claimant[*corev1.Pod]{Owner: owner, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}
 		var pods []*corev1.Pod

@@ -57,6 +57,88 @@ func Play(t *testing.T, pattern, mark string, play func(t *testing.T, body strin
 	}
 }
 
+// Check runs cases of the mark "== " that say in lines of their own what must come out; check looks whether it does.
+func Check(t *testing.T, pattern string, check func(t *testing.T, lines []string)) {
+	t.Helper()
+	Play(t, pattern, "== ", func(t *testing.T, body string) string {
+		t.Helper()
+		check(t, strings.Split(strings.TrimSpace(body), "\n"))
+		return body
+	})
+}
+
+// Script plays the text of a case that is commands, each a line that begins with "$ " and what belongs to it: its input, or its
+// output. do returns the output, and false for a command that has none and keeps its input.
+func Script(body string, do func(command, input string) (output string, prints bool)) string {
+	parts := strings.Split("\n"+body, "\n$ ")
+	out := strings.TrimPrefix(parts[0], "\n")
+	for _, part := range parts[1:] {
+		command, input, _ := strings.Cut(part, "\n")
+		if output, prints := do(command, input); prints {
+			input = output
+		}
+		if out != "" {
+			out = strings.TrimRight(out, "\n") + "\n"
+		}
+		out += "$ " + command + "\n" + input
+	}
+	return strings.TrimRight(out, "\n") + "\n"
+}
+
+// Stories runs the files that a pattern matches. Every line is a command, empty, or a remark that begins with #; what is indented
+// below a command must come out of it. begin starts a story, and returns what does the commands.
+func Stories(t *testing.T, pattern string, begin func(t *testing.T) (do func(words []string) string)) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no file matches %s: %v", pattern, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			got := story(string(text), begin(t))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // G306: a file of the repository
+					t.Fatal(err)
+				}
+			} else if got != string(text) {
+				t.Errorf("got\n%s\nwant\n%s", got, text)
+			}
+		})
+	}
+}
+
+func story(text string, do func(words []string) string) string {
+	var got strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "  ") {
+			continue
+		}
+		got.WriteString(line)
+		if strings.TrimSpace(line) == "" || line[0] == '#' {
+			continue
+		}
+		for out := range strings.Lines(do(strings.Fields(line))) {
+			got.WriteString("  " + out)
+		}
+	}
+	return got.String()
+}
+
+// Options yields words of the form KEY=VALUE by their two sides; a word without a value has an empty one.
+func Options(words []string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, w := range words {
+			if key, value, _ := strings.Cut(w, "="); !yield(key, value) {
+				return
+			}
+		}
+	}
+}
+
 // Decide runs cases of the mark "== " that are a question, a line with a sign such as "=>", and the answer.
 func Decide(t *testing.T, pattern, sign string, decide func(t *testing.T, in string) string) {
 	t.Helper()
