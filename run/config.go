@@ -68,6 +68,8 @@ type Config struct {
 	Simulate int
 	// Node is the node agent of this process.
 	Node NodeConfig
+	// Ingress is how Ingresses are served.
+	Ingress IngressConfig
 	// Nodes is how many nodes of this machine run containers: that of this process, and further ones in network namespaces.
 	// Zero is what there is already.
 	Nodes int
@@ -96,7 +98,7 @@ func Default() Config {
 		Name: "proa", DataDir: DefaultDataDir(), Listen: "127.0.0.1:6443",
 		ServiceCIDRs:       []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		CompactionInterval: 5 * time.Minute, Issuer: "https://kubernetes.default.svc.cluster.local",
-		LogLevel: slog.LevelInfo, Reading: 400, Writing: 200, Identity: defaultIdentity(), Permission: defaultPermission(), Node: defaultNode(),
+		LogLevel: slog.LevelInfo, Reading: 400, Writing: 200, Identity: defaultIdentity(), Permission: defaultPermission(), Node: defaultNode(), Ingress: defaultIngress(),
 	}
 }
 
@@ -129,7 +131,7 @@ type Setting struct {
 
 // Settings are all settings, in the order of help.
 func Settings() []Setting {
-	return slices.Concat(serverSettings(), identitySettings(), permissionSettings(), auditSettings(), nodeSettings(), balancerSettings(), trafficSettings())
+	return slices.Concat(serverSettings(), identitySettings(), permissionSettings(), auditSettings(), nodeSettings(), ingressSettings(), balancerSettings(), trafficSettings())
 }
 
 func serverSettings() []Setting {
@@ -213,7 +215,7 @@ func (c *Config) Validate() error {
 	case c.AuditPolicy != "" && c.Audit == "" && c.AuditHook.Config == "":
 		return fmt.Errorf("audit-policy-file needs audit-log-path or audit-webhook-config-file: say where the events go")
 	}
-	for _, check := range []func() error{c.checkLoops, c.checkIdentity, c.checkPermission, c.checkAudit, c.checkEncryption} {
+	for _, check := range []func() error{c.checkLoops, c.checkIdentity, c.checkPermission, c.checkAudit, c.checkEncryption, c.checkIngress} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -30,6 +30,7 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/metrics"
 	"proa.dev/network/link"
+	"proa.dev/network/route"
 	"proa.dev/node/simulate"
 	"proa.dev/run/pki"
 	"proa.dev/schedule"
@@ -60,7 +61,9 @@ type Server struct {
 	defs   []*kind.Def
 	audit  *audit.Log // nil for none
 	queues *control.Metrics
-	auth   identities
+	// ingressCounts are the numbers of Ingresses; nil where they are not served.
+	ingressCounts *route.Metrics
+	auth          identities
 	// outside are the users that others know, and deciders decide what users may do.
 	outside  outside
 	deciders *deciders
@@ -120,6 +123,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		s.loops(ctx, &wg)
 		if s.Node.Name != "" {
 			wg.Go(func() { s.persist(ctx, "node", func() error { return s.runNode(ctx) }) })
+			s.beginIngress(ctx, &wg)
 		}
 		wg.Go(func() { s.persist(ctx, "further-nodes", func() error { return s.furtherNodes(ctx) }) })
 		s.ready.Store(true)
@@ -198,6 +202,9 @@ func (s *Server) open(ctx context.Context) error {
 	counts := s.metrics() //nolint:contextcheck // whoever reads the numbers brings no context
 	s.queues = control.NewMetrics()
 	counts.Registry().MustRegister(s.queues)
+	if err := s.openIngress(counts.Registry()); err != nil {
+		return err
+	}
 	if err := s.openScheduler(counts.Registry()); err != nil {
 		return err
 	}
