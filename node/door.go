@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"proa.dev/node/cri"
 	"proa.dev/node/fact"
 	"proa.dev/node/logs"
@@ -53,9 +55,18 @@ func (a *Agent) openDoor() (err error) {
 	}
 	a.server = serve.New(serve.Config{
 		Node: a.Name, Pods: a.pods, Runtime: a.cri, Notify: a.notify, Client: a.Client, ClientCAs: a.ClientCAs, Settings: a.settings,
-		Others: a.stats.Handlers(nil, a.prober.Numbers()), Log: a.Log,
+		Others: a.stats.Handlers(a.allNumbers(), a.prober.Numbers()), Log: a.Log,
 	})
 	return nil
+}
+
+// allNumbers are the agent's own, and those that it was given.
+func (a *Agent) allNumbers() prometheus.Gatherer {
+	out := a.stats.Agent()
+	if a.Numbers != nil {
+		out.MustRegister(a.Numbers)
+	}
+	return out
 }
 
 // Inside serves a caller in the same process, who must be the API server.

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -99,7 +100,9 @@ type Config struct {
 	ClientCAs func() *x509.CertPool
 	// Record keeps what the starts of Pods spent at this hop; nil for nobody.
 	Record func(hop.Record)
-	Log    *slog.Logger
+	// Numbers are those of other parts of the node, which /metrics has too; nil for none.
+	Numbers prometheus.Collector
+	Log     *slog.Logger
 }
 
 // Agent is a running node.

@@ -55,6 +55,8 @@ type place struct {
 	// record keeps what the node spent on Pods; nil where the records are in another process.
 	record func(hop.Record)
 	log    *slog.Logger
+	// numbers are those of the parts beside the agent.
+	numbers numbers
 	// persist runs a part again when it has ended.
 	persist func(ctx context.Context, name string, part func() error)
 }
@@ -128,6 +130,7 @@ func (p *place) serviceProxy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer p.numbers.add(proxy.Collectors())()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -188,6 +191,7 @@ func (p *place) names(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer p.numbers.add(s.Collectors())()
 	var text []string
 	for _, ip := range config.Addresses {
 		text = append(text, ip.String())
@@ -241,7 +245,7 @@ func (p *place) config() (node.Config, error) {
 		ImageHigh: p.ImageHigh, ImageLow: p.ImageLow,
 		DNS:        container.DNS{Servers: p.dns(), Domain: p.ClusterDomain, ResolvConf: p.resolvConf()},
 		StaticPods: p.StaticPods, StaticURL: p.StaticURL, UnsafeSysctls: p.UnsafeSysctls,
-		Issue: p.issue, ClientCAs: p.clientCAs, Record: p.record, Log: p.log,
+		Issue: p.issue, ClientCAs: p.clientCAs, Record: p.record, Numbers: &p.numbers, Log: p.log,
 	}, nil
 }
 
