@@ -52,7 +52,7 @@ could.`,
 // whereToLook says what a node in the cluster's folder will use.
 func whereToLook(c cluster, bin string) (host.Where, error) {
 	if bin == "" {
-		own, err := proa.OwnFolder()
+		own, err := proa.Programs(c.dir)
 		if err != nil {
 			return host.Where{}, err
 		}

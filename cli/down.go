@@ -176,7 +176,7 @@ func looksOurs(c cluster) error {
 		switch e.Name() {
 		case "pki", "node", "nodes", settingsFile:
 			ours = true
-		case "etcd", "server.log", "server.pid", "admin.kubeconfig":
+		case "bin", "etcd", "server.log", "server.pid", "admin.kubeconfig":
 		default:
 			return fmt.Errorf("%s holds %s, which proa did not make; move it away or remove the folder yourself", c.dir, e.Name())
 		}

@@ -30,7 +30,7 @@ environment or a --kubeconfig among the arguments is left alone.`,
 
 func kubectl(args []string) error {
 	dir, given, args := takeDataDir(args)
-	bin, err := findKubectl()
+	bin, err := findKubectl(dir)
 	if err != nil {
 		return err
 	}
@@ -81,15 +81,12 @@ func offline(args []string) bool {
 		slices.ContainsFunc(args, func(a string) bool { return a == "--help" || a == "-h" || a == "--client" })
 }
 
-// findKubectl looks beside this program, then in PATH.
-func findKubectl() (string, error) {
-	self, err := os.Executable()
-	if err == nil {
-		if self, err = filepath.EvalSymlinks(self); err == nil {
-			beside := filepath.Join(filepath.Dir(self), "kubectl")
-			if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-				return beside, nil
-			}
+// findKubectl looks beside this program, or where a release unpacks it, and then in PATH.
+func findKubectl(dataDir string) (string, error) {
+	if folder, err := proa.Programs(dataDir); err == nil {
+		own := filepath.Join(folder, "kubectl")
+		if info, err := os.Stat(own); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return own, nil
 		}
 	}
 	bin, err := exec.LookPath("kubectl")

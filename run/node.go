@@ -224,7 +224,7 @@ func servicesOf(dataDir string) string {
 // config is what the agent is told.
 func (p *place) config() (node.Config, error) {
 	dir := nodeDir(p.dataDir)
-	bin, err := p.binDir()
+	bin, err := p.binDir(p.dataDir)
 	if err != nil {
 		return node.Config{}, err
 	}
@@ -280,7 +280,7 @@ func keptRuntime(dataDir string) (c runtime.Config, err error) {
 	if err == nil && c.DataDir == runtimeDir(dataDir) {
 		return c, nil
 	}
-	bin, err := (&NodeConfig{}).binDir()
+	bin, err := (&NodeConfig{}).binDir(dataDir)
 	return ownRuntime(dataDir, bin, NodeConfig{}), err
 }
 

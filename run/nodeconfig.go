@@ -19,6 +19,7 @@ import (
 	"proa.dev/node"
 	"proa.dev/node/evict"
 	"proa.dev/node/shutdown"
+	"proa.dev/parts/carry"
 )
 
 // NodeConfig is everything that can be said about the node agent of a process. The names are those that kubelets have.
@@ -299,11 +300,24 @@ func (n *NodeConfig) eviction() evict.Settings {
 }
 
 // binDir is where the programs of the own runtime are.
-func (n *NodeConfig) binDir() (string, error) {
+func (n *NodeConfig) binDir(dataDir string) (string, error) {
 	if n.BinDir != "" {
 		return n.BinDir, nil
 	}
-	return OwnFolder()
+	return Programs(dataDir)
+}
+
+// Programs is the folder of the programs that belong to this one: a release unpacks them into the data folder, what was built
+// by hand has them beside it.
+func Programs(dataDir string) (string, error) {
+	set, err := carry.Carried()
+	if err != nil {
+		return "", err
+	}
+	if set == nil {
+		return OwnFolder()
+	}
+	return set.Unpack(filepath.Join(dataDir, "bin"))
 }
 
 // OwnFolder is the folder of this program, where its companions are too.
