@@ -22,6 +22,7 @@ import (
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
 	"proa.dev/client"
@@ -92,6 +93,9 @@ func New(c Config) (*Server, error) {
 // Collectors are the numbers of the server.
 func (s *Server) Collectors() []prometheus.Collector { return s.metrics.collectors() }
 
+// maxStreams is how many streams an address of the server has at a time.
+const maxStreams = 500
+
 // Serve answers until ctx ends.
 func (s *Server) Serve(ctx context.Context) error {
 	for _, a := range s.Addresses {
@@ -115,7 +119,8 @@ func (s *Server) Serve(ctx context.Context) error {
 			return fmt.Errorf("answer names at %s: %w", addr, err)
 		}
 		defer streams.Close()
-		for _, server := range []*dns.Server{{PacketConn: packets, Net: "udp"}, {Listener: streams, Net: "tcp", MaxTCPQueries: 1000}} {
+		// Streams hold files of the process for a while; packets do not.
+		for _, server := range []*dns.Server{{PacketConn: packets, Net: "udp"}, {Listener: netutil.LimitListener(streams, maxStreams), Net: "tcp", MaxTCPQueries: 1000}} {
 			server.Handler = s.handler(ctx)
 			server.ReadTimeout, server.WriteTimeout = 5*time.Second, 5*time.Second
 			server.UDPSize = dns.MaxMsgSize
@@ -216,6 +221,10 @@ func (s *Server) answer(ctx context.Context, r *dns.Msg) (m *dns.Msg, where stri
 		m.Rcode = dns.RcodeNotImplemented
 		return m, fromNowhere
 	}
+	if o := r.IsEdns0(); o != nil && o.Version() != 0 {
+		m.Rcode = dns.RcodeBadVers
+		return m, fromNowhere
+	}
 	q := r.Question[0]
 	if q.Qclass != dns.ClassINET || q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR || q.Qtype == dns.TypeANY {
 		m.Rcode = dns.RcodeRefused
@@ -228,7 +237,7 @@ func (s *Server) answer(ctx context.Context, r *dns.Msg) (m *dns.Msg, where stri
 		return m, fromCluster
 	}
 	if ip, ok := reverse(q.Name); ok && s.inside(ip) {
-		m.Rcode = dns.RcodeNameError
+		m.Rcode, m.Ns = dns.RcodeNameError, []dns.RR{s.zone.reverseSOA(ip)}
 		return m, fromCluster
 	}
 	from, err := s.forward.resolve(ctx, r)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -210,7 +211,7 @@ func TestOutside(t *testing.T) {
 	if stubCount.Load() != 1 || count.Load() != before {
 		t.Error("the zone's own server was not asked")
 	}
-	nettest.Same(t, "addresses of the cluster stay here", ask("9.0.1.10.in-addr.arpa.", dns.TypePTR), "NXDOMAIN")
+	nettest.Same(t, "addresses of the cluster stay here", ask("9.0.1.10.in-addr.arpa.", dns.TypePTR), "NXDOMAIN SOA")
 	if count.Load() != before {
 		t.Error("a question about the cluster went out")
 	}
@@ -331,4 +332,61 @@ func FuzzAnswer(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestFlood has somebody ask for ever new names outside, whose server does not answer: the questions that wait are bounded, and names
+// of the cluster are answered all the while.
+func TestFlood(t *testing.T) {
+	nettest.Need(t)
+	hold := make(chan struct{})
+	stub, _ := outside(t, "127.0.0.1:0", func(w dns.ResponseWriter, r *dns.Msg) { <-hold; yes(w, r) })
+	c := world(t, webService)
+	c.Stubs = map[string][]string{"example.org": {stub}}
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(name string) string {
+		r := new(dns.Msg)
+		r.SetQuestion(name, dns.TypeA)
+		m, _ := s.answer(t.Context(), r)
+		return strings.TrimSpace(show(m))
+	}
+	waiting := func() int {
+		s.forward.mu.Lock()
+		defer s.forward.mu.Unlock()
+		return len(s.forward.asking)
+	}
+	var wg sync.WaitGroup
+	for i := range maxAsking {
+		wg.Go(func() { ask(fmt.Sprintf("n%d.example.org.", i)) })
+	}
+	for waiting() < maxAsking {
+		time.Sleep(time.Millisecond)
+	}
+	nettest.Same(t, "one more", ask("more.example.org."), "SERVFAIL")
+	nettest.Same(t, "the cluster", ask("web.default.svc.cluster.local."), "NOERROR\n  web.default.svc.cluster.local. 5 IN A 10.96.0.11")
+	close(hold)
+	wg.Wait()
+	nettest.Same(t, "later", ask("more.example.org."), "NOERROR\n  more.example.org. 20 IN A 9.9.9.9")
+}
+
+func TestOtherEDNS(t *testing.T) {
+	s, err := New(world(t, webService))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := new(dns.Msg)
+	r.SetQuestion("web.default.svc.cluster.local.", dns.TypeA)
+	r.SetEdns0(1232, false).IsEdns0().SetVersion(1)
+	m, _ := s.answer(t.Context(), r)
+	fit(r, m, false)
+	wire, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := new(dns.Msg)
+	if err := got.Unpack(wire); err != nil || got.Rcode != dns.RcodeBadVers {
+		t.Errorf("an unknown version is answered by %s (%v)", dns.RcodeToString[got.Rcode], err)
+	}
 }

@@ -52,6 +52,13 @@ const (
 	recheck       = 5 * time.Second
 )
 
+// maxAsking is how many questions are with others at a time. Each has a socket, and a Pod that asks for ever new names must not
+// take them all.
+const maxAsking = 1000
+
+// errBusy is the answer to one question too many.
+var errBusy = errors.New("too many questions about names outside are waiting for answers")
+
 func newForwarder(c Config) (*forwarder, error) {
 	f := &forwarder{resolvConf: c.ResolvConf, stubs: map[string][]string{}, self: c.Addresses, cache: newCache(), asking: map[question]*asked{}}
 	for name, servers := range c.Stubs {
@@ -86,6 +93,10 @@ func (f *forwarder) resolve(ctx context.Context, r *dns.Msg) (*dns.Msg, error) {
 	}
 	f.mu.Lock()
 	a, waits := f.asking[q]
+	if !waits && len(f.asking) >= maxAsking {
+		f.mu.Unlock()
+		return nil, errBusy
+	}
 	if !waits {
 		a = &asked{done: make(chan struct{})}
 		f.asking[q] = a

@@ -188,6 +188,16 @@ func (z *zone) soa() dns.RR {
 	}
 }
 
+// reverseSOA is that of the way back from addresses of a family, for the answer that there is no name.
+func (z *zone) reverseSOA(ip netip.Addr) dns.RR {
+	soa := z.soa()
+	soa.Header().Name = "in-addr.arpa."
+	if ip.Is6() {
+		soa.Header().Name = "ip6.arpa."
+	}
+	return soa
+}
+
 // addresses are the records of a type for addresses; those of the other family are left out.
 func (z *zone) addresses(name string, kind uint16, ips []netip.Addr) (out []dns.RR) {
 	for _, ip := range ips {
