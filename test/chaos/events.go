@@ -18,8 +18,9 @@ type Events struct {
 	Rate  float64
 	// Seed makes the events the same again.
 	Seed uint64
-	// Kinds are those that may happen; all if empty.
-	Kinds []string
+	// Kinds are those that may happen; all if empty. InTurn takes them one after the other, not by chance.
+	Kinds  []string
+	InTurn bool
 	// Folder is where the data of a further node is, by its name.
 	Folder func(node string) string
 	// Number makes the addresses of the namespace outside.
@@ -43,11 +44,11 @@ type Event struct {
 	Failed     int // requests
 	// Disturbed is the time from the event to the end of the last request that failed; 0 if none did.
 	Disturbed time.Duration
-	// Well is the time until every node was ready, the Deployment had all its Pods, and no request had failed for a while.
+	// Well is the time until every node was ready, the Deployment had all its Pods, and the last request had failed.
 	Well time.Duration
 }
 
-// patience is how long a cluster may take to recover from one event, and quiet how long no request may fail then.
+// patience is how long a cluster may take to recover from one event, and quiet how long it must then stay well.
 const (
 	patience = 4 * time.Minute
 	quiet    = 4 * time.Second
@@ -76,8 +77,12 @@ func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err
 	}
 	dice := rand.New(rand.NewPCG(e.Seed, 0))
 	for i := range e.Count {
+		kind := kinds[dice.IntN(len(kinds))]
+		if e.InTurn {
+			kind = kinds[i%len(kinds)]
+		}
 		var happened Event
-		happened, err = e.happen(ctx, st, clients, kinds[dice.IntN(len(kinds))], st.nodes[1+dice.IntN(len(st.nodes)-1)])
+		happened, err = e.happen(ctx, st, clients, kind, st.nodes[1+dice.IntN(len(st.nodes)-1)])
 		if err != nil {
 			err = fmt.Errorf("event %d, %s of %s: %w", i+1, happened.Kind, happened.Node, err)
 			break
@@ -115,6 +120,7 @@ func (e Events) happen(ctx context.Context, st *stand, clients Clients, kind str
 	if err != nil {
 		return out, err
 	}
+	st.say("%s, %s: %d processes beside the agent", kind, node.Name, len(v.runtime))
 	start := time.Now()
 	switch kind {
 	case AgentKill:
@@ -127,7 +133,8 @@ func (e Events) happen(ctx context.Context, st *stand, clients Clients, kind str
 		}
 	case LongCut:
 		if err = v.cut(); err == nil {
-			err = errors.Join(st.calm(ctx, clients, start, st.givenUp(ctx, node.Name)), v.mend())
+			_, err = st.calm(ctx, clients, start, st.givenUp(ctx, node.Name))
+			err = errors.Join(err, v.mend())
 		}
 	default:
 		err = fmt.Errorf("%q is no kind of event; there are: %s", kind, strings.Join(Kinds(), ", "))
@@ -135,8 +142,8 @@ func (e Events) happen(ctx context.Context, st *stand, clients Clients, kind str
 	if err != nil {
 		return out, err
 	}
-	err = st.calm(ctx, clients, start, func() error { return st.whole(ctx) })
-	out.Well = time.Since(start)
+	well, err := st.calm(ctx, clients, start, func() error { return st.whole(ctx) })
+	out.Well = well.Sub(start)
 	for _, f := range clients.Failures() {
 		if f.End().After(start) {
 			out.Failed++
@@ -146,21 +153,29 @@ func (e Events) happen(ctx context.Context, st *stand, clients Clients, kind str
 	return out, err
 }
 
-// calm waits until a condition holds, and no request has failed for a while.
-func (st *stand) calm(ctx context.Context, clients Clients, start time.Time, holds func() error) error {
-	return eventually(ctx, patience, "recovery", func() error {
+// calm waits until a condition has held, and no request has failed, for a while. It returns since when.
+func (st *stand) calm(ctx context.Context, clients Clients, start time.Time, holds func() error) (since time.Time, err error) {
+	held := start
+	err = eventually(ctx, patience, "recovery", func() error {
 		if err := holds(); err != nil {
+			held = time.Time{}
 			return err
 		}
-		last := start
-		if all := clients.Failures(); len(all) > 0 {
-			last = all[len(all)-1].End()
+		if held.IsZero() {
+			held = time.Now()
 		}
-		if since := time.Since(last); since < quiet {
-			return fmt.Errorf("a request failed %.1f s ago", since.Seconds())
+		since = held
+		for _, f := range clients.Failures() {
+			if f.End().After(since) {
+				since = f.End()
+			}
+		}
+		if quiet > time.Since(since) {
+			return fmt.Errorf("all is well since %.1f s only", time.Since(since).Seconds())
 		}
 		return nil
 	})
+	return since, err
 }
 
 // givenUp tells whether the cluster knows that a node is gone.

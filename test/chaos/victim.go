@@ -67,17 +67,30 @@ func find(n Node, folder string) (*victim, error) {
 	v := &victim{Node: n}
 	all := processes()
 	for _, p := range all {
-		switch {
-		case len(p.args) > 1 && filepath.Base(p.args[0]) == "proa" && p.args[1] == "agent" && p.below(folder):
+		if len(p.args) > 1 && filepath.Base(p.args[0]) == "proa" && p.args[1] == "agent" && p.below(folder) {
 			v.agent = p.pid
-		case p.below(folder):
-			v.runtime = append(v.runtime, p.pid)
 		}
 	}
 	if v.agent == 0 {
 		return nil, fmt.Errorf("node %s has no agent", n.Name)
 	}
-	// Containers are children of their shims; they are told nothing about the folder.
+	home, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	there, err := network(v.agent)
+	if err != nil {
+		return nil, err
+	}
+	if there == home {
+		return nil, fmt.Errorf("node %s has no network of its own", n.Name)
+	}
+	for _, p := range all {
+		if at, err := network(p.pid); err == nil && at == there && p.pid != v.agent {
+			v.runtime = append(v.runtime, p.pid)
+		}
+	}
+	// Containers have networks of their own, but they are children of those who have the node's.
 	for grown := true; grown; {
 		grown = false
 		for _, p := range all {
@@ -86,10 +99,12 @@ func find(n Node, folder string) (*victim, error) {
 			}
 		}
 	}
-	var err error
 	v.link, err = otherEnd(v.agent)
 	return v, err
 }
+
+// network names the network namespace of a process.
+func network(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)) }
 
 // otherEnd is the name of this machine's end of the link of a process that has a network of its own.
 func otherEnd(pid int) (string, error) {

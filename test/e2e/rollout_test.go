@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"path/filepath"
 	"testing"
 
 	"proa.dev/test/chaos"
@@ -8,14 +9,14 @@ import (
 	"proa.dev/test/upstream"
 )
 
-// TestRollouts rolls a Deployment out twice while Pods, the node and the world outside send it requests: none may fail.
+// TestRollouts rolls a Deployment out twice while Pods on two nodes, a node and the world outside send it requests: none may fail.
 // "go run ./test/chaos/cmd rollouts" does that ten times.
 func TestRollouts(t *testing.T) {
 	bins := needNode(t)
 	if why := lab.Missing(); why != "" {
 		t.Skip(why)
 	}
-	m := newMachine(t, bins)
+	m := newMachine(t, bins, "--nodes", "2")
 	m.up()
 	m.load(archives(t, "tool"))
 	out, err := chaos.Rollouts{Count: 2, Rate: 200, Number: 2}.Run(t.Context(), m.steady(t))
@@ -30,6 +31,29 @@ func TestRollouts(t *testing.T) {
 		if total.Sent == 0 {
 			t.Errorf("nothing was sent from %s to %s", total.From, total.URL)
 		}
+	}
+}
+
+// TestChaos kills an agent and a whole node and cuts a link under steady traffic, which recovers by itself.
+// "go run ./test/chaos/cmd events" lets more happen, by chance.
+func TestChaos(t *testing.T) {
+	bins := needNode(t)
+	if why := lab.Missing(); why != "" {
+		t.Skip(why)
+	}
+	m := newMachine(t, bins, "--nodes", "2")
+	m.up()
+	m.load(archives(t, "tool"))
+	kinds := []string{chaos.AgentKill, chaos.NodeKill, chaos.ShortCut}
+	events, out, err := chaos.Events{
+		Count: len(kinds), Kinds: kinds, InTurn: true, Rate: 60, Number: 3, Folder: func(node string) string { return filepath.Join(m.data(), "nodes", node) },
+	}.Run(t.Context(), m.steady(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s\n%s", chaos.EventTable(events), chaos.Table(out.Totals, out.Names))
+	if events[0].Failed > 0 {
+		t.Errorf("%d requests failed because an agent was killed; its Pods and rules stay", events[0].Failed)
 	}
 }
 
