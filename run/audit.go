@@ -33,11 +33,11 @@ func auditSettings() []Setting {
 	}
 	return []Setting{
 		{Name: "audit-webhook-config-file", Help: "send audit events to the webhook that the kubeconfig `FILE` leads to", Set: file(func(c *Config) *string { return &c.AuditHook.Config })},
-		{Name: "audit-webhook-mode", Help: "in `MODE` batch, many at a time behind the requests, or blocking, one by one while they wait (batch)", Set: one(func(c *Config, v string) error {
-			if v != "batch" && v != "blocking" {
-				return fmt.Errorf("%q is neither batch nor blocking", v)
+		{Name: "audit-webhook-mode", Help: "in `MODE` batch, many at a time behind the requests, blocking, one by one while they wait, or blocking-strict, which refuses requests that cannot be told (batch)", Set: one(func(c *Config, v string) error {
+			if v != "batch" && v != "blocking" && v != "blocking-strict" {
+				return fmt.Errorf("%q is neither batch, blocking nor blocking-strict", v)
 			}
-			c.AuditHook.Blocking = v == "blocking"
+			c.AuditHook.Blocking, c.AuditHook.Strict = v == "blocking", v == "blocking-strict"
 			return nil
 		})},
 		{Name: "audit-webhook-batch-buffer-size", Help: "let `N` events wait (10000)", Set: count(func(c *Config) *int { return &c.AuditHook.Buffer })},

@@ -103,7 +103,7 @@ func TestOutsideMistakes(t *testing.T) {
 		"authorization-config=" + rules + " authorization-mode=RBAC":           "--authorization-config can not be specified when --authorization-mode",
 		"authorization-config=" + issuers:                                      "expected AuthorizationConfiguration",
 		"audit-webhook-config-file=" + hook:                                    `audit-webhook-config-file: ` + hook + `: there is no cluster "c"`,
-		"audit-webhook-mode=blocking-strict":                                   `"blocking-strict" is neither batch nor blocking`,
+		"audit-webhook-mode=strict":                                            `"strict" is neither batch, blocking nor blocking-strict`,
 		"audit-webhook-batch-max-size=0":                                       `"0" is not a number between 1 and 1000000`,
 	} {
 		said := Said{}

@@ -3,11 +3,13 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -25,6 +27,9 @@ type Auditor interface {
 	// Refuse opens the trail of a request whose client could not be recognised.
 	Refuse(audit.Request) *audit.Trail
 }
+
+// errUntold refuses a request that has to be audited and cannot be.
+var errUntold = errors.New("failed to store audit event")
 
 // auditID is the client's own name for its request, or a new one.
 func auditID(req *http.Request) string {
@@ -79,6 +84,9 @@ func (s *Server) serveLocal(ctx context.Context, r *Request) (*Response, error) 
 	r.trail = s.trailLocal(r)
 	if r.trail == nil {
 		return s.Serve(ctx, r)
+	}
+	if r.trail.Untold() {
+		return nil, apierrors.NewInternalError(errUntold)
 	}
 	ended := false
 	defer func() {

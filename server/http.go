@@ -82,7 +82,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		s.fail(out, req, apierrors.NewUnauthorized("Unauthorized"))
 		return
 	}
-	out.trail = s.trail(req, &rt, who, id, start)
+	if out.trail = s.trail(req, &rt, who, id, start); out.trail.Untold() {
+		out.trail = nil
+		http.Error(out, fmt.Sprintf("Internal Server Error: %q: %v", req.RequestURI, errUntold), http.StatusInternalServerError)
+		return
+	}
 	impersonating := req.Header.Get(authenticationv1.ImpersonateUserHeader) != ""
 	if who, err = s.impersonate(req, who); err != nil { //nolint:contextcheck // it takes that of the request
 		s.fail(out, req, err)

@@ -125,15 +125,13 @@ func (l *Log) lostBy(plugin string, n int, first bool, err error) {
 	}
 }
 
-// put hands an event to the file and to the hook.
-func (l *Log) put(line []byte) {
+// put hands an event to the file and to the hook, and says whether its request may go on.
+func (l *Log) put(line []byte) bool {
 	l.events.Inc()
-	if l.sender != nil {
-		l.sender.put(line)
-	}
 	if l.spool != nil {
 		l.spool.put(line)
 	}
+	return l.sender == nil || l.sender.put(line)
 }
 
 // Collectors are the log's metrics.
@@ -174,7 +172,9 @@ type Request struct {
 // Begin opens the trail of a request. It is nil, which is good to use, when the policy wants none.
 func (l *Log) Begin(r Request) *Trail {
 	t := l.open(&r)
-	t.emit(auditv1.StageRequestReceived)
+	if !t.emit(auditv1.StageRequestReceived) {
+		t.untold = true
+	}
 	return t
 }
 

@@ -15,6 +15,8 @@ type Hook struct {
 	Post func(body []byte) error
 	// Blocking sends each event by itself, and lets its request wait for that.
 	Blocking bool
+	// Strict is Blocking, and a request whose arrival cannot be told is refused.
+	Strict bool
 	// Buffer is how many events may wait, and Most how many are sent together, when the first of them has waited for Wait at
 	// the latest. 0 means 10,000, 400 and 30 seconds.
 	Buffer, Most int
@@ -31,6 +33,7 @@ const (
 )
 
 func (h Hook) withDefaults() Hook {
+	h.Blocking = h.Blocking || h.Strict
 	if h.Buffer == 0 {
 		h.Buffer = 10000
 	}
@@ -70,16 +73,15 @@ func newSender(h Hook, lost func(int, bool, error)) *sender {
 	return s
 }
 
-// put takes an event. It never waits, unless the hook is a blocking one.
-func (s *sender) put(line []byte) {
+// put takes an event, and says whether its request may go on. It never waits, unless the hook is a blocking one.
+func (s *sender) put(line []byte) bool {
 	if s.Blocking {
-		s.send([][]byte{line})
-		return
+		return s.send([][]byte{line}) || !s.Strict
 	}
 	select {
 	case <-s.stop:
 		s.lost(1, false, errClosed)
-		return
+		return true
 	default:
 	}
 	select {
@@ -87,6 +89,7 @@ func (s *sender) put(line []byte) {
 	default:
 		s.lost(1, true, errHookFull)
 	}
+	return true
 }
 
 func (s *sender) run() {
@@ -138,18 +141,18 @@ func (s *sender) rest(batch [][]byte) [][]byte {
 	}
 }
 
-// send sends events, again and again for a while if that fails.
-func (s *sender) send(batch [][]byte) {
+// send sends events, again and again for a while if that fails, and says whether they arrived.
+func (s *sender) send(batch [][]byte) bool {
 	body := list(batch)
 	pause := s.Retry
 	for try := 1; ; try++ {
 		err := s.Post(body)
 		if err == nil {
-			return
+			return true
 		}
 		if try == hookTries || !s.sleep(pause) {
 			s.lost(len(batch), true, err)
-			return
+			return false
 		}
 		pause += pause / 2
 	}

@@ -56,6 +56,8 @@ func TestHook(t *testing.T) {
 		{"not at the end", Hook{}, 9, "a close", "0.0: a failed", 1},
 		{"too many", Hook{Buffer: 2, Most: 1}, 1, "a 1ms b c d 30s", "0.0: a failed|10.0: a|10.1: b|10.2: c", 1},
 		{"one by one", Hook{Blocking: true}, 1, "a b close", "0.0: a failed|10.0: a|10.0: b", 0},
+		{"one by one, in vain", Hook{Blocking: true, Retry: time.Second}, 5, "a b close", "0.0: a failed|1.0: a failed|2.5: a failed|4.8: a failed|8.1: a failed|8.1: b", 1},
+		{"strictly", Hook{Strict: true, Retry: time.Second}, 5, "a b close", "0.0: a failed|1.0: a failed|2.5: a failed|4.8: a failed|8.1: a failed|a refused|8.1: b", 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -70,7 +72,9 @@ func TestHook(t *testing.T) {
 					} else if word == "close" {
 						s.close()
 					} else {
-						s.put(fmt.Appendf(nil, "{\"auditID\":%q}\n", word))
+						if !s.put(fmt.Appendf(nil, "{\"auditID\":%q}\n", word)) {
+							r.got = append(r.got, word+" refused")
+						}
 					}
 				}
 				if got := strings.Join(r.got, "|"); got != test.want || lost != test.lost {

@@ -35,6 +35,7 @@ type Trail struct {
 	long    bool
 	started bool
 	refused bool
+	untold  bool
 }
 
 func newTrail(l *Log, v verdict, r *Request) *Trail {
@@ -250,9 +251,13 @@ func (t *Trail) Panicked(p any) {
 	t.emit(auditv1.StagePanic)
 }
 
-func (t *Trail) emit(stage auditv1.Stage) {
+// Untold says that the request must be refused, because nobody could be told of its arrival who has to be.
+func (t *Trail) Untold() bool { return t != nil && t.untold }
+
+// emit writes down a stage, and says whether the request may go on.
+func (t *Trail) emit(stage auditv1.Stage) bool {
 	if t == nil || slices.Contains(t.verdict.omit, stage) {
-		return
+		return true
 	}
 	e := &t.event
 	e.Stage, e.StageTimestamp = stage, metav1.NewMicroTime(time.Now())
@@ -266,9 +271,9 @@ func (t *Trail) emit(stage auditv1.Stage) {
 	line, err := json.Marshal(e)
 	if err != nil {
 		t.log.lost(1, true, err)
-		return
+		return true
 	}
-	t.log.put(append(line, '\n'))
+	return t.log.put(append(line, '\n'))
 }
 
 func size(u *runtime.Unknown) int {
