@@ -258,17 +258,17 @@ func (s *Server) agentArgs(f further) []string {
 		say("cluster-cidr", p.String())
 	}
 	say("log-level", strings.ToLower(s.LogLevel.String()))
-	for _, setting := range nodeSettings() {
-		if !slices.Contains(onlyFirst(), setting.Name) {
+	for _, setting := range AgentSettings() {
+		if !slices.Contains(notHanded(), setting.Name) {
 			say(setting.Name, s.said[setting.Name]...)
 		}
 	}
 	return args
 }
 
-// onlyFirst are the settings of the first node that the others do not get.
-func onlyFirst() []string {
-	return []string{"node", "node-ip", "container-runtime-endpoint", "pod-manifest-path", "manifest-url", "resolv-conf"}
+// notHanded are settings that further nodes do not get as they were said: they have their own, or there can be but one.
+func notHanded() []string {
+	return []string{"data-dir", "service-cidr", "cluster-cidr", "log-level", "node", "node-ip", "container-runtime-endpoint", "pod-manifest-path", "manifest-url", "resolv-conf"}
 }
 
 // removeNode ends a node for good: its agent, its Node, its containers, its network and its files.
