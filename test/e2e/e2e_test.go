@@ -5,6 +5,7 @@
 // of the API that proa serves and once with one several minors older. Scripts in testdata/cluster start and stop clusters.
 // Those in testdata/node run containers on a node of this machine, which needs root; killed_test.go and purge_test.go are about
 // what becomes of such a node when it is killed and when it is removed.
+// Those in testdata/several have three such nodes, and those in testdata/joined nodes that joined from behind a router.
 package e2e
 
 import (

@@ -1,0 +1,197 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSeveralNodes runs three nodes on this machine, two of them in network namespaces. The scripts play one after the other:
+// they kill, stop and remove what the others use. At last everything is removed, and nothing is left.
+func TestSeveralNodes(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, needNode(t), "--nodes", "3")
+	tools := archives(t, "tool", "busybox")
+	m.up()
+	m.load(tools)
+	for _, path := range scripts(t, "testdata/several") {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			m.script(t, path, map[string]string{"IMAGES": strings.Join(tools, " ")}).run()
+		})
+	}
+	made := m.traces()
+	for _, what := range []string{"interface", "mount", "cgroup", "process"} {
+		if !slices.ContainsFunc(made, func(s string) bool { return strings.HasPrefix(s, what) }) {
+			t.Errorf("no %s of the cluster was found; this test looks in the wrong place", what)
+		}
+	}
+	if out, err := m.run(t.Context(), "proa", "down", "--purge", "--data-dir", m.data()); err != nil {
+		t.Fatalf("down --purge: %v\n%s", err, out)
+	}
+	left := m.traces()
+	for deadline := time.Now().Add(10 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = m.traces() {
+		time.Sleep(200 * time.Millisecond)
+	}
+	if len(left) > 0 {
+		t.Errorf("down --purge has left\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// traces are the things on this machine that bear the mark of the cluster: its folder, or a name made of the paths in it.
+func (m *machine) traces() (out []string) {
+	m.t.Helper()
+	marks := []string{m.data()}
+	for _, dir := range []string{"", "nodes/a-2", "nodes/a-3"} {
+		for _, below := range []string{"", "node", "node/containerd", "node/network"} {
+			sum := sha256.Sum256([]byte(filepath.Join(m.data(), dir, below)))
+			marks = append(marks, hex.EncodeToString(sum[:4]))
+		}
+	}
+	all := traces(m.t)
+	for what := range all {
+		if slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(what, mark) }) {
+			out = append(out, what)
+		}
+	}
+	return out
+}
+
+// TestJoinedNodes joins nodes by hand, as those of other machines do. Each has a link of its own, and a router that knows nothing
+// of Pods lies between them: their Pods meet in tunnels.
+func TestJoinedNodes(t *testing.T) {
+	t.Parallel()
+	bins := needNode(t)
+	for _, tool := range []string{"ip", "nsenter", "unshare", "mount"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("machines are played by namespaces, and that needs %s: %v", tool, err)
+		}
+	}
+	w := newWorld(t)
+	m := newMachine(t, bins, "--node-ip", w.machine)
+	m.up()
+	tools := archives(t, "tool", "busybox")
+	m.load(tools)
+	for i, name := range []string{"b", "c"} {
+		w.join(m, name, w.places[i], tools)
+	}
+	for _, path := range scripts(t, "testdata/joined") {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			m.script(t, path, map[string]string{"WORLD": w.dir}).run()
+		})
+	}
+}
+
+// world is this machine, a router, and two places behind it.
+type world struct {
+	t       *testing.T
+	dir     string
+	machine string   // this machine's address
+	places  []string // the namespaces of the places
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "proa-world-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Somewhere in the networks that are for tests, so that two worlds can be beside each other.
+	at := fmt.Sprintf("198.18.%d", os.Getpid()%256)
+	w := &world{t: t, dir: dir, machine: at + ".1", places: []string{filepath.Join(dir, "b"), filepath.Join(dir, "c")}}
+	cable := fmt.Sprintf("pw%d", os.Getpid())
+	t.Cleanup(func() {
+		_ = w.sh(context.Background(), "ip link del "+cable+" 2>/dev/null; umount "+dir+"/router "+dir+"/b "+dir+"/c")
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	err = w.sh(t.Context(), strings.NewReplacer("DIR", dir, "AT", at, "CABLE", cable).Replace(`set -e
+inside() { place=DIR/$1; shift; nsenter --net=$place "$@"; }
+for n in router b c; do touch DIR/$n; unshare --net=DIR/$n true; inside $n ip link set lo up; done
+ip link add CABLE type veth peer name up netns DIR/router
+ip addr add AT.1/30 dev CABLE
+ip link set CABLE up
+inside router ip addr add AT.2/30 dev up
+inside router ip link set dev up up
+inside router sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
+for n in b:64 c:128; do
+  name=${n%:*} base=${n#*:}
+  inside router ip link add to-$name type veth peer name eth0 netns DIR/$name
+  inside router ip addr add AT.$((base+1))/26 dev to-$name
+  inside router ip link set to-$name up
+  inside $name ip addr add AT.$((base+2))/26 dev eth0
+  inside $name ip link set eth0 up
+  inside $name ip route add default via AT.$((base+1))
+  ip route add AT.$base/26 via AT.2
+done
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) sh(ctx context.Context, line string) error {
+	out, err := exec.CommandContext(ctx, "/bin/sh", "-c", line).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// join makes a node in a place, for the time of the test.
+func (w *world) join(m *machine, name, place string, images []string) {
+	w.t.Helper()
+	out, err := m.run(w.t.Context(), "proa", "token", "create", "--data-dir", m.data(), "--server", "https://"+w.machine+":"+m.address[strings.LastIndexByte(m.address, ':')+1:])
+	if err != nil {
+		w.t.Fatalf("token create: %v\n%s", err, out)
+	}
+	// What it prints is what is typed on the other machine.
+	words := strings.Fields(out[strings.Index(out, "proa agent")+len("proa "):])
+	data := filepath.Join(m.dir, name)
+	args := append([]string{"--net=" + place, m.bins["proa"]}, words...)
+	args = append(args, "--data-dir", data, "--node", name)
+	for i, arg := range m.args {
+		if slices.Contains([]string{"--cluster-cidr", "--service-cidr", "--image-gc-high-threshold", "--eviction-hard"}, arg) {
+			args = append(args, arg, m.args[i+1])
+		}
+	}
+	log, err := os.Create(data + ".log")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer log.Close()
+	agent := exec.Command("nsenter", args...)
+	agent.Stdout, agent.Stderr = log, log
+	if err := agent.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if w.t.Failed() {
+			text, _ := os.ReadFile(data + ".log")
+			w.t.Logf("the log of %s:\n%s", name, text)
+		}
+		// It ends in its own network, whether it was killed or not.
+		cmd := exec.Command("nsenter", "--net="+place, m.bins["proa"], "down", "--purge", "--data-dir", data)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			w.t.Errorf("down --purge of %s: %v\n%s", name, err, out)
+		}
+		_ = agent.Wait() // however it ended
+	})
+	killer{machine: m}.until("the node "+name+" has not joined", func() bool {
+		_, err := m.run(w.t.Context(), "kubectl", "get", "node", name)
+		return err == nil
+	})
+	killer{machine: m}.kubectl("wait", "--for=condition=Ready", "node/"+name, "--timeout=90s")
+	if out, err := m.run(w.t.Context(), "proa", append([]string{"images", "load", "--data-dir", data}, images...)...); err != nil {
+		w.t.Fatalf("proa images load: %v\n%s", err, out)
+	}
+}
