@@ -10,7 +10,7 @@ import (
 func AgentSettings() []Setting {
 	shared := []string{"data-dir", "service-cidr", "cluster-cidr", "log-level"}
 	out := slices.DeleteFunc(serverSettings(), func(s Setting) bool { return !slices.Contains(shared, s.Name) })
-	return slices.Concat(out, nodeSettings(), trafficSettings())
+	return append(out, nodeSettings()...)
 }
 
 // LoadAgent makes the configuration of an agent of what flags say.

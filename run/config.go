@@ -131,7 +131,7 @@ type Setting struct {
 
 // Settings are all settings, in the order of help.
 func Settings() []Setting {
-	return slices.Concat(serverSettings(), identitySettings(), permissionSettings(), auditSettings(), nodeSettings(), ingressSettings(), balancerSettings(), trafficSettings())
+	return slices.Concat(serverSettings(), identitySettings(), permissionSettings(), auditSettings(), nodeSettings(), ingressSettings(), balancerSettings())
 }
 
 func serverSettings() []Setting {

@@ -157,7 +157,7 @@ func nodeSettings() []Setting {
 			Set: file(func(c *Config) *string { return &c.Node.ImageCredentials })},
 		{Name: "image-credential-provider-bin-dir", Help: "find those plugins in `DIR`",
 			Set: on(func(n *NodeConfig, v string) (err error) { n.ImageCredentialsBin, err = absolute(v); return err })},
-	}, imageSettings(), alignSettings())
+	}, imageSettings(), alignSettings(), trafficSettings())
 }
 
 func oneOf(v string, known ...string) error {

@@ -1,0 +1,82 @@
+package run
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"proa.dev/network/service"
+)
+
+func TestTrafficSettings(t *testing.T) {
+	for _, c := range []struct{ name, value, want string }{
+		{"load-balancer", "none", "none"},
+		{"load-balancer", "cloud", `"cloud" is none of nodes, none`},
+		{"load-balancer-ranges", "192.0.2.128/25,2001:db8::/64", "[192.0.2.128/25 2001:db8::/64]"},
+		{"load-balancer-ranges", "192.0.2.1/25", "[192.0.2.0/25]"},
+		{"external-ip-ranges", "203.0.113.7", "[203.0.113.7/32]"},
+		{"external-ip-ranges", "here", `"here" is neither a range such as 203.0.113.0/24 nor an address`},
+		{"proxy-healthz", "off", "off"},
+		{"proxy-healthz", "127.0.0.1:10256", "127.0.0.1:10256"},
+		{"proxy-healthz", "10256", `"10256" is not ADDR:PORT, for example 127.0.0.1:6443 or 0.0.0.0:6443`},
+		{"stub-domain", "corp.example.org=10.0.0.53,corp.example.org=[fd00::53]:5353", "map[corp.example.org:[10.0.0.53 [fd00::53]:5353]]"},
+		{"stub-domain", "corp.example.org=ns.example.org", `"corp.example.org=ns.example.org" is not ZONE=IP or ZONE=IP:PORT, for example corp.example.org=10.0.0.53`},
+		{"stub-domain", "=10.0.0.53", `"=10.0.0.53" is not ZONE=IP or ZONE=IP:PORT, for example corp.example.org=10.0.0.53`},
+	} {
+		config, found := Default(), false
+		for _, s := range Settings() {
+			if s.Name != c.name {
+				continue
+			}
+			found = true
+			got := map[string]any{"load-balancer": &config.LoadBalancer, "load-balancer-ranges": &config.Node.BalancerRanges,
+				"external-ip-ranges": &config.Node.Traffic.ExternalIPs, "proxy-healthz": &config.Node.Healthz, "stub-domain": &config.Node.Stubs}[c.name]
+			err := s.Set(&config, []string{c.value})
+			text := strings.TrimPrefix(fmt.Sprint(got), "&")
+			switch v := got.(type) {
+			case *string:
+				text = *v
+			default:
+			}
+			if err != nil {
+				text = err.Error()
+			}
+			if text != c.want {
+				t.Errorf("--%s %s: %s, want %s", c.name, c.value, text, c.want)
+			}
+		}
+		if !found {
+			t.Errorf("there is no setting %s", c.name)
+		}
+	}
+}
+
+// TestTraffic is what the service proxy is told: without settings the usual port, and ports that no Service gets.
+func TestTraffic(t *testing.T) {
+	p := &place{NodeConfig: defaultNode()}
+	var c service.Config
+	if p.traffic(&c); c.Health != "0.0.0.0:10256" || fmt.Sprint(c.Kept) != "[22 10250 8472 10256]" {
+		t.Errorf("health at %q, %v are kept", c.Health, c.Kept)
+	}
+	p.Healthz = "off"
+	if p.traffic(&c); c.Health != "" || fmt.Sprint(c.Kept) != "[22 10250 8472]" {
+		t.Errorf("switched off: health at %q, %v are kept", c.Health, c.Kept)
+	}
+}
+
+// TestKeptPorts: a Service never gets the ports of the system, whatever they are.
+func TestKeptPorts(t *testing.T) {
+	s := &Server{Config: Default()}
+	s.Listen, s.Node.Port = "0.0.0.0:7443", 11250
+	p := s.cloud()
+	if p.Off || p.Name != "nodes" {
+		t.Errorf("the provider is %+v", p)
+	}
+	if got := fmt.Sprintf("%v", p.Balancer); !strings.Contains(got, "7443 the API server") || !strings.Contains(got, "11250 the node agent") || !strings.Contains(got, "22 SSH") {
+		t.Errorf("kept are %s", got)
+	}
+	s.LoadBalancer = "none"
+	if !s.cloud().Off {
+		t.Error("it is not off")
+	}
+}
