@@ -47,7 +47,7 @@ func outside(t *testing.T) (name, address string) {
 	}
 	n := rand.IntN(1 << 14)
 	name, link := fmt.Sprintf("proa-e2e-%d", n), fmt.Sprintf("pe%d", n)
-	here, there := fmt.Sprintf("100.%d.%d.1", 64+n>>8, n&255), fmt.Sprintf("100.%d.%d.2", 64+n>>8, n&255)
+	here, there := fmt.Sprintf("198.19.%d.%d", n>>6, n<<2&255+1), fmt.Sprintf("198.19.%d.%d", n>>6, n<<2&255+2)
 	run("netns", "add", name)
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
 	run("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
