@@ -23,7 +23,8 @@ func TestHelm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newMachine(t, bins)
+	port := freePorts(t, 1)[0]
+	m := newMachine(t, bins, "--ingress-http-port", port, "--ingress-https-port", "0")
 	m.up()
 	m.load(archives(t, "tool", "busybox"))
 	t.Run("all", func(t *testing.T) {
@@ -33,7 +34,7 @@ func TestHelm(t *testing.T) {
 				own := *m
 				own.bins = maps.Clone(m.bins)
 				own.bins["helm"] = path
-				s := own.scriptIn(t, "testdata/helm/shop.txt", name, map[string]string{"CHART": filepath.Join(root, "test/helm/shop")})
+				s := own.scriptIn(t, "testdata/helm/shop.txt", name, map[string]string{"CHART": filepath.Join(root, "test/helm/shop"), "INGRESS": port})
 				s.run()
 			})
 		}

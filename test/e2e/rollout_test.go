@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"proa.dev/test/chaos"
@@ -16,10 +17,15 @@ func TestRollouts(t *testing.T) {
 	if why := lab.Missing(); why != "" {
 		t.Skip(why)
 	}
-	m := newMachine(t, bins, "--nodes", "2")
+	port := freePorts(t, 1)[0]
+	m := newMachine(t, bins, "--nodes", "2", "--ingress-http-port", port, "--ingress-https-port", "0")
 	m.up()
 	m.load(archives(t, "tool"))
-	out, err := chaos.Rollouts{Count: 2, Rate: 200, Number: 2}.Run(t.Context(), m.steady(t))
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := chaos.Rollouts{Count: 2, Rate: 200, Number: 2, IngressPort: number}.Run(t.Context(), m.steady(t))
 	if err != nil {
 		t.Fatal(err)
 	}

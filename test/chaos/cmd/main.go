@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -40,6 +41,7 @@ type flags struct {
 	seed    uint64
 	only    string
 	data    string
+	port    int // of the ingress
 }
 
 func main() {
@@ -63,7 +65,7 @@ func run(ctx context.Context, args []string) error {
 	set.IntVar(&f.count, "count", 10, "how many rollouts or events")
 	set.Uint64Var(&f.seed, "seed", uint64(time.Now().Unix()), "of the dice that choose events")
 	set.StringVar(&f.only, "only", "", "the kinds of events, separated by commas: "+strings.Join(chaos.Kinds(), ", "))
-	set.BoolVar(&f.ingress, "ingress", false, "send traffic through the ingress too")
+	set.BoolVar(&f.ingress, "ingress", true, "send traffic through the ingress too")
 	set.BoolVar(&f.keep, "keep", false, "leave the cluster as it is when something failed")
 	set.StringVar(&f.extra, "up", "", "further flags for proa up, separated by spaces")
 	if err := set.Parse(args[1:]); err != nil {
@@ -105,14 +107,18 @@ func (f flags) within(ctx context.Context, what string) (err error) {
 		}
 		err = errors.Join(err, f.command(context.WithoutCancel(ctx), "down", "--purge", "--data-dir", data), os.RemoveAll(dir))
 	}()
-	ports, err := freePorts(4)
+	ports, err := freePorts(3)
 	if err != nil {
 		return err
 	}
-	up := []string{"up", "--data-dir", data, "--listen", "127.0.0.1:" + ports[0], "--node-port", ports[1], "--name", filepath.Base(dir), "--no-merge",
+	f.port = ports[2]
+	up := []string{"up", "--data-dir", data, "--listen", fmt.Sprint("127.0.0.1:", ports[0]), "--node-port", strconv.Itoa(ports[1]), "--name", filepath.Base(dir), "--no-merge",
 		"--image-gc-high-threshold", "100", "--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%"}
 	if f.nodes > 1 {
 		up = append(up, "--nodes", fmt.Sprint(f.nodes))
+	}
+	if f.ingress {
+		up = append(up, "--ingress-http-port", strconv.Itoa(f.port), "--ingress-https-port", "0")
 	}
 	up = append(up, strings.Fields(f.extra)...)
 	if err := f.command(ctx, up...); err != nil {
@@ -154,7 +160,7 @@ func (f flags) events(ctx context.Context, c *chaos.Cluster) error {
 func (f flags) rollouts(ctx context.Context, c *chaos.Cluster) error {
 	r := chaos.Rollouts{Count: f.count, Rate: f.rate, Number: 1}
 	if f.ingress {
-		r.IngressPort = 80
+		r.IngressPort = f.port
 	}
 	out, err := r.Run(ctx, c)
 	if out != nil {
@@ -176,15 +182,14 @@ func (f flags) command(ctx context.Context, args ...string) error {
 	return nil
 }
 
-func freePorts(n int) (out []string, err error) {
+func freePorts(n int) (out []int, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
 		defer l.Close()
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		out = append(out, port)
+		out = append(out, l.Addr().(*net.TCPAddr).Port)
 	}
 	return out, nil
 }
