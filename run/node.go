@@ -31,6 +31,7 @@ import (
 	"proa.dev/network/dns"
 	"proa.dev/network/mesh"
 	netpod "proa.dev/network/pod"
+	"proa.dev/network/policy"
 	"proa.dev/network/service"
 	"proa.dev/node"
 	"proa.dev/node/cgroup"
@@ -54,6 +55,7 @@ type place struct {
 	join func(*node.Agent) (leave func(), err error)
 	// record keeps what the node spent on Pods; nil where the records are in another process.
 	record func(hop.Record)
+	guard  *policy.Guard // what the pod network asks about policies
 	log    *slog.Logger
 	// numbers are those of the parts beside the agent.
 	numbers numbers
@@ -105,6 +107,9 @@ func (p *place) run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	if err := p.policies(ctx, &wg); err != nil {
+		return err
+	}
 	wg.Go(func() { p.persist(ctx, "pod-network", func() error { return p.podNetwork(ctx, agent) }) })
 	wg.Go(func() { p.persist(ctx, "service-proxy", func() error { return p.serviceProxy(ctx) }) })
 	wg.Go(func() { p.persist(ctx, "mesh", func() error { return p.mesh(ctx) }) })
@@ -342,7 +347,7 @@ func (p *place) podNetwork(ctx context.Context, agent *node.Agent) error {
 		return err
 	}
 	config := networkOf(p.dataDir, p.Name, p.log)
-	config.PodCIDRs, config.ClusterCIDRs, config.Live = cidrs, p.clusterCIDRs, agent.Sandboxes
+	config.PodCIDRs, config.ClusterCIDRs, config.Live, config.Guard = cidrs, p.clusterCIDRs, agent.Sandboxes, p.guard
 	n, err := netpod.New(ctx, config)
 	if err != nil {
 		return err
@@ -418,7 +423,7 @@ func PurgeNode(ctx context.Context, dataDir string, log *slog.Logger) error {
 		return err
 	}
 	errs := []error{runtime.Purge(ctx, own, log)}
-	errs = append(errs, node.Purge(ctx, dir, log), netpod.Purge(networkOf(dataDir, "", log)), service.Purge(servicesOf(dataDir)), mesh.Purge(meshOf(dataDir)), purgeNames(dataDir))
+	errs = append(errs, node.Purge(ctx, dir, log), netpod.Purge(networkOf(dataDir, "", log)), service.Purge(servicesOf(dataDir)), policy.Purge(policiesOf(dataDir)), mesh.Purge(meshOf(dataDir)), purgeNames(dataDir))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

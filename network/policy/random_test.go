@@ -18,7 +18,7 @@ import (
 // FuzzPlan lives through random changes of a cluster of two nodes. After each, random connections are judged by the plans and
 // by the oracle; at the end the plans must be what they would be had everything been there from the start.
 func FuzzPlan(f *testing.F) {
-	for seed := range uint64(300) {
+	for seed := range uint64(100) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
