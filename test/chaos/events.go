@@ -42,6 +42,8 @@ func Kinds() []string { return []string{AgentKill, NodeKill, ShortCut, LongCut} 
 type Event struct {
 	Kind, Node string
 	Failed     int // requests
+	// Alone is the time until traffic had recovered without the node, where that was waited for.
+	Alone time.Duration
 	// Disturbed is the time from the event to the end of the last request that failed; 0 if none did.
 	Disturbed time.Duration
 	// Well is the time until every node was ready, the Deployment had all its Pods, and the last request had failed.
@@ -133,7 +135,7 @@ func (e Events) happen(ctx context.Context, st *stand, clients Clients, kind str
 		}
 	case LongCut:
 		if err = v.cut(); err == nil {
-			_, err = st.calm(ctx, clients, start, st.givenUp(ctx, node.Name))
+			out.Alone, err = st.alone(ctx, clients, start, node.Name)
 			err = errors.Join(err, v.mend())
 		}
 	default:
@@ -151,6 +153,12 @@ func (e Events) happen(ctx context.Context, st *stand, clients Clients, kind str
 		}
 	}
 	return out, err
+}
+
+// alone waits until the cluster has given a node up and traffic does without it.
+func (st *stand) alone(ctx context.Context, clients Clients, start time.Time, node string) (time.Duration, error) {
+	since, err := st.calm(ctx, clients, start, st.givenUp(ctx, node))
+	return since.Sub(start), err
 }
 
 // calm waits until a condition has held, and no request has failed, for a while. It returns since when.
@@ -229,11 +237,14 @@ func EventTable(events []Event) string {
 	var b strings.Builder
 	b.WriteString("| | event | node | requests that failed | the last one after | all well after |\n|---|---|---|---|---|---|\n")
 	for i, e := range events {
-		disturbed := "none"
+		kind, disturbed := e.Kind, "none"
+		if e.Alone > 0 {
+			kind += fmt.Sprintf(" (after %.1f s)", e.Alone.Seconds())
+		}
 		if e.Failed > 0 {
 			disturbed = fmt.Sprintf("%.1f s", e.Disturbed.Seconds())
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %d | %s | %.1f s |\n", i+1, e.Kind, e.Node, e.Failed, disturbed, e.Well.Seconds())
+		fmt.Fprintf(&b, "| %d | %s | %s | %d | %s | %.1f s |\n", i+1, kind, e.Node, e.Failed, disturbed, e.Well.Seconds())
 	}
 	return b.String()
 }

@@ -143,13 +143,27 @@ func (v *victim) kill() error {
 	return err
 }
 
-// cut takes the link down, and mend up again.
-func (v *victim) cut() error  { return setLink(v.link, "down") }
-func (v *victim) mend() error { return setLink(v.link, "up") }
+// cut lets nothing through the link any more, as if somebody had pulled the cable, and mend everything again. The link itself
+// stays up: proa would notice at once that somebody has taken it down, and bring it up.
+func (v *victim) cut() error {
+	return nft(fmt.Sprintf(`table bridge %[1]s {
+	chain from { type filter hook prerouting priority -500; iifname %[2]q drop; }
+	chain to { type filter hook postrouting priority -500; oifname %[2]q drop; }
+}`, v.rules(), v.link))
+}
 
-func setLink(name, state string) error {
-	if out, err := exec.Command("ip", "link", "set", name, state).CombinedOutput(); err != nil {
-		return fmt.Errorf("link %s %s: %w: %s", name, state, err, out)
+func (v *victim) mend() error {
+	return nft("table bridge " + v.rules() + "\ndelete table bridge " + v.rules())
+}
+
+// rules names the rules of a link that is cut.
+func (v *victim) rules() string { return "chaos-" + v.link }
+
+func nft(text string) error {
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("nft: %w: %s", err, out)
 	}
 	return nil
 }
