@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestIngress reaches containers from outside by the names that Ingresses have for them.
+func TestIngress(t *testing.T) {
+	bins := needNode(t)
+	ports := freePorts(t, 2)
+	m := newMachine(t, bins, "--ingress-http-port", ports[0], "--ingress-https-port", ports[1])
+	m.up()
+	m.load(archives(t, "tool"))
+	crt, key := ownCertificate(t, "tls.example.com")
+	env := map[string]string{"HTTP": ports[0], "HTTPS": ports[1], "CRT": crt, "KEY": key}
+	for _, path := range scripts(t, "testdata/ingress") {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { m.script(t, path, env).run() })
+	}
+}
+
+// ownCertificate writes a certificate that vouches for itself, and its key.
+func ownCertificate(t *testing.T, name string) (crt, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(file, kind string, data []byte) string {
+		path := filepath.Join(t.TempDir(), file)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return write("tls.crt", "CERTIFICATE", der), write("tls.key", "PRIVATE KEY", text)
+}
