@@ -75,7 +75,7 @@ var layers = []layer{
 	{"cmd/*", "cli node", "a main function calls one thing"},
 	{"test/upstream", "parts", "it builds programs as parts are built"},
 	{"test/bench", "test/bench/ground test/lab test/upstream", "what tests the product from outside must not reach inside"},
-	{"test/bench/edge", "client network/service network/dns kinds", "it is the last hop alone, as an agent runs it"},
+	{"test/bench/edge", "client network/service network/dns network/ingress kinds", "it is the last hop alone, as an agent runs it"},
 	{"test/bench/ground", "node/runtime node/cri node/cgroup node/volume/mounts network/pod", "agents of others are measured on the runtime and the network that ours uses"},
 	{"test/lab", "", "namespaces for whoever tests with them"},
 	{"test/chaos/*", "test/chaos test/images test/upstream", "it plays the part of an operator of the product"},

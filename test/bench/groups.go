@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +28,7 @@ import (
 // cluster is a client of all groups that the loops and the scheduler work
 // with. Like client it speaks protobuf, over one shared HTTP client.
 type cluster struct {
-	core, apps, batch, discovery, coordination, scheduling *rest.RESTClient
+	core, apps, batch, discovery, coordination, networking, scheduling *rest.RESTClient
 }
 
 func newCluster(kubeconfig string) (*cluster, error) {
@@ -52,6 +53,7 @@ func newCluster(kubeconfig string) (*cluster, error) {
 		{&c.batch, batchv1.SchemeGroupVersion, batchv1.AddToScheme},
 		{&c.discovery, discoveryv1.SchemeGroupVersion, discoveryv1.AddToScheme},
 		{&c.coordination, coordinationv1.SchemeGroupVersion, coordinationv1.AddToScheme},
+		{&c.networking, networkingv1.SchemeGroupVersion, networkingv1.AddToScheme},
 		{&c.scheduling, schedulingv1.SchemeGroupVersion, schedulingv1.AddToScheme},
 	} {
 		if *g.into, err = groupClient(config, raw, g.group, g.add); err != nil {

@@ -302,7 +302,7 @@ func notes(f flags) map[string]string {
 - Processor time counts the programs that a process ran (kube-proxy: nft). For proa it includes the DNS, which is in the same process.
 - Requests are HTTP from 16 workers that send one after the other; client and servers share the cores with all else. So do the
   16 sockets that ask for names. CoreDNS answers from its cache of 30 s where it can; proa answers from its view of the Services.
-- Every Service that is just there has three endpoints.
+- Every Service that is just there has three endpoints. The ingress is proa's own, in a process of its own; upstream has none.
 `,
 	}
 }

@@ -44,7 +44,8 @@ type arena struct {
 	tool   string
 
 	namespace string
-	filled    int // Services that are there
+	filled    int  // Services that are there
+	serving   bool // servers answer HTTP
 	closers   []io.Closer
 }
 

@@ -15,10 +15,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"proa.dev/test/lab"
 )
 
 // trafficStep is one measurement of the last hop.
@@ -34,6 +33,7 @@ func trafficSteps() []trafficStep {
 		{name: "change with 10 Services", run: func(ctx context.Context, a *arena) error { return a.changes(ctx, 10) }},
 		{name: "ready", run: func(ctx context.Context, a *arena) error { return a.ready(ctx) }},
 		{name: "requests", run: func(ctx context.Context, a *arena) error { return a.requests(ctx) }},
+		{name: "ingress", ours: true, run: func(ctx context.Context, a *arena) error { return a.ingress(ctx) }},
 		{name: "change with 5000 Services", run: func(ctx context.Context, a *arena) error { return a.changes(ctx, 5000) }},
 		{name: "names", run: func(ctx context.Context, a *arena) error { return a.ask(ctx) }},
 		{name: "200 Services a second", run: func(ctx context.Context, a *arena) error { return a.rush(ctx, 200, 10*time.Second) }},
@@ -261,39 +261,61 @@ func (a *arena) status(ctx context.Context, pod *corev1.Pod, ready corev1.Condit
 	return a.core.Put().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("status").Body(pod).Do(ctx).Into(pod)
 }
 
-// webPort is where servers answer HTTP.
-const webPort = 8080
+// webPort is where servers answer HTTP, and webName the Service that leads there.
+const (
+	webPort = 8080
+	webName = "web"
+)
+
+// web makes servers that answer HTTP, and a Service that leads to them.
+func (a *arena) web(ctx context.Context) (*corev1.Service, error) {
+	var service corev1.Service
+	if a.serving {
+		return &service, a.services().get(ctx, webName, &service)
+	}
+	for i, pod := range a.pods {
+		if _, err := a.start(pod, "web-"+strconv.Itoa(i), a.tool, "serve", "-quiet", "-port", strconv.Itoa(webPort)); err != nil {
+			return nil, err
+		}
+	}
+	a.serving = true
+	made, err := a.service(ctx, webName)
+	if err != nil {
+		return nil, err
+	}
+	slice := a.slice(webName, 0, 1, 2)
+	slice.Ports[0].Port = new(int32(webPort))
+	return made, a.slices().create(ctx, slice)
+}
+
+// answers waits until somebody answers at a URL.
+func (a *arena) answers(ctx context.Context, url string, args ...string) error {
+	err := until(ctx, 30*time.Second, func() (bool, error) {
+		args := append([]string{"get", "-timeout", "1s"}, args...)
+		return a.client.Command(ctx, a.tool, append(args, url)...).Run() == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", url, err)
+	}
+	return nil
+}
 
 // requests measures HTTP from the client to the servers through a Service, and without it.
 func (a *arena) requests(ctx context.Context) error {
 	if err := a.fill(ctx, 10); err != nil {
 		return err
 	}
-	for i, pod := range a.pods {
-		if _, err := a.start(pod, "web-"+strconv.Itoa(i), a.tool, "serve", "-quiet", "-port", strconv.Itoa(webPort)); err != nil {
-			return err
-		}
-	}
-	service, err := a.service(ctx, "web")
+	service, err := a.web(ctx)
 	if err != nil {
 		return err
 	}
-	slice := a.slice("web", 0, 1, 2)
-	slice.Ports[0].Port = new(int32(webPort))
-	if err := a.slices().create(ctx, slice); err != nil {
-		return err
-	}
 	direct, through := "http://"+net.JoinHostPort(a.address(0), strconv.Itoa(webPort))+"/", "http://"+service.Spec.ClusterIP+"/"
-	for _, url := range []string{direct, through} {
-		if err := until(ctx, 30*time.Second, func() (bool, error) {
-			return a.client.Command(ctx, a.tool, "get", "-timeout", "1s", url).Run() == nil, nil
-		}); err != nil {
-			return fmt.Errorf("%s: %w", url, err)
-		}
-	}
 	for _, way := range []struct{ name, url string }{{"straight to a Pod (the floor)", direct}, {"through the ClusterIP", through}} {
+		if err := a.answers(ctx, way.url); err != nil {
+			return err
+		}
 		for _, connections := range []string{"kept", "new"} {
-			if err := a.load(ctx, a.client, way.name+", "+connections+" connections", connections, way.url); err != nil {
+			if err := a.load(ctx, way.name+", "+connections+" connections", connections, way.url); err != nil {
 				return err
 			}
 		}
@@ -301,10 +323,47 @@ func (a *arena) requests(ctx context.Context) error {
 	return nil
 }
 
+// ingress measures the same through the ingress, which runs on the node and asks the servers itself.
+func (a *arena) ingress(ctx context.Context) error {
+	const host, port = "web.test", 8081
+	if _, err := a.web(ctx); err != nil {
+		return err
+	}
+	bin, err := goBuild(ctx, a.dir, "./test/bench/edge")
+	if err != nil {
+		return err
+	}
+	if _, err := a.start(a.node, "ingress", bin, "-kubeconfig", a.system.Kubeconfig, "-node", nodeName(0), "-ingress", strconv.Itoa(port)); err != nil {
+		return err
+	}
+	prefix := networkingv1.PathTypePrefix
+	err = place{door: a.networking, namespace: a.namespace, resource: "ingresses"}.create(ctx, &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: webName, Annotations: map[string]string{"kubernetes.io/ingress.class": "proa"}},
+		Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{
+			HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: &prefix, Backend: networkingv1.IngressBackend{
+				Service: &networkingv1.IngressServiceBackend{Name: webName, Port: networkingv1.ServiceBackendPort{Number: 80}},
+			}}}},
+		}}}},
+	})
+	if err != nil {
+		return err
+	}
+	url := "http://" + net.JoinHostPort(arenaNode, strconv.Itoa(port)) + "/"
+	if err := a.answers(ctx, url, "-host", host); err != nil {
+		return err
+	}
+	for _, connections := range []string{"kept", "new"} {
+		if err := a.load(ctx, "through the ingress, "+connections+" connections", connections, url, "-host", host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // load is one run of the tool's.
-func (a *arena) load(ctx context.Context, from *lab.Net, name, connections, url string, args ...string) error {
+func (a *arena) load(ctx context.Context, name, connections, url string, args ...string) error {
 	args = append([]string{"load", "-rate", "0", "-workers", "16", "-for", a.set.window.String(), "-connections", connections}, args...)
-	cmd := from.Command(ctx, a.tool, append(args, url)...)
+	cmd := a.client.Command(ctx, a.tool, append(args, url)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -1,5 +1,6 @@
 // Command edge is the last hop of proa alone: the rules of Services and the names of the cluster, as an agent runs them on a
-// node, in a process of its own, so that they can be measured beside kube-proxy and CoreDNS.
+// node, in a process of its own, so that they can be measured beside kube-proxy and CoreDNS. With -ingress it serves Ingresses
+// instead, as a server with a node does.
 package main
 
 import (
@@ -23,6 +24,7 @@ import (
 	"proa.dev/client/remote"
 	"proa.dev/kinds/gr"
 	"proa.dev/network/dns"
+	"proa.dev/network/ingress"
 	"proa.dev/network/service"
 )
 
@@ -41,6 +43,7 @@ func run(ctx context.Context) error {
 	address := flag.String("dns", "10.96.0.10", "the address at which names are answered")
 	services := flag.String("service-cidr", "10.96.0.0/16", "the network of Services")
 	pods := flag.String("cluster-cidr", "10.244.0.0/16", "the network of Pods")
+	port := flag.Int("ingress", 0, "serve Ingresses at this port, and nothing else")
 	flag.Parse()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	c, err := dial(ctx, *kubeconfig, log)
@@ -48,6 +51,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
+	if *port != 0 {
+		return door(ctx, c, *name, *port, log)
+	}
 	ip, err1 := netip.ParseAddr(*address)
 	serviceCIDR, err2 := netip.ParsePrefix(*services)
 	clusterCIDR, err3 := netip.ParsePrefix(*pods)
@@ -61,12 +67,8 @@ func run(ctx context.Context) error {
 	for on, to := range map[schema.GroupResource][]*client.View{
 		gr.Services: {&rules.Services, &names.Services}, gr.EndpointSlices: {&rules.Slices, &names.Slices}, gr.Nodes: {&rules.Nodes}, gr.Namespaces: {&names.Namespaces},
 	} {
-		view, err := c.View(ctx, on)
-		if err != nil {
+		if err := open(ctx, c, on, to...); err != nil {
 			return err
-		}
-		for _, v := range to {
-			*v = view
 		}
 	}
 	proxy, err := service.New(rules)
@@ -83,6 +85,33 @@ func run(ctx context.Context) error {
 	wg.Go(func() { cancel(server.Serve(ctx)) })
 	wg.Wait()
 	return context.Cause(ctx)
+}
+
+// open gives a view of a resource to who needs it.
+func open(ctx context.Context, c client.Client, on schema.GroupResource, to ...*client.View) error {
+	view, err := c.View(ctx, on)
+	for _, v := range to {
+		*v = view
+	}
+	return err
+}
+
+// door serves Ingresses.
+func door(ctx context.Context, c client.Client, node string, port int, log *slog.Logger) error {
+	config := ingress.Config{NodeName: node, Class: "proa", HTTPPort: port, Writer: c, Log: log}
+	for on, to := range map[schema.GroupResource]*client.View{
+		ingress.Ingresses(): &config.Ingresses, ingress.Classes(): &config.Classes, gr.Services: &config.Services,
+		gr.EndpointSlices: &config.Slices, gr.Secrets: &config.Secrets, gr.Nodes: &config.Nodes,
+	} {
+		if err := open(ctx, c, on, to); err != nil {
+			return err
+		}
+	}
+	server, err := ingress.New(config)
+	if err != nil {
+		return err
+	}
+	return server.Run(ctx)
 }
 
 // dial is the client that agents use.
