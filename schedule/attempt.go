@@ -133,7 +133,7 @@ func (s *scheduler) assume(ctx context.Context, t *try) {
 			return
 		}
 	}
-	s.work.Go(func() { s.bind(ctx, t, waits, slow) })
+	s.send(ctx, flight{t, waits, slow})
 }
 
 // waiting is a plugin that holds a pod back.

@@ -14,6 +14,43 @@ import (
 	"proa.dev/kinds/gr"
 )
 
+// flight is a pod on its way to its node.
+type flight struct {
+	*try
+	waits []waiting
+	slow  bool
+}
+
+// bindersStay is how long somebody who binds pods waits for another one.
+const bindersStay = 10 * time.Second
+
+// send gives a pod to somebody who has none to bind, or else to somebody new. Who has bound one already has a stack that is
+// large enough, which is worth the trouble.
+func (s *scheduler) send(ctx context.Context, f flight) {
+	select {
+	case s.idle <- f:
+	default:
+		s.work.Go(func() { s.fly(ctx, f) })
+	}
+}
+
+// fly binds pods until there are none for a while.
+func (s *scheduler) fly(ctx context.Context, f flight) {
+	timer := time.NewTimer(bindersStay)
+	defer timer.Stop()
+	for {
+		s.bind(ctx, f.try, f.waits, f.slow)
+		timer.Reset(bindersStay)
+		select {
+		case f = <-s.idle:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // bind takes a pod through the steps that may have to wait, and writes its node.
 func (s *scheduler) bind(ctx context.Context, t *try, waits []waiting, slow bool) {
 	if slow {

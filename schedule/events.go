@@ -18,15 +18,18 @@ import (
 )
 
 // events tells people about pods, in the form in which schedulers do it: with the time, an action and who reports, and with
-// a series instead of a count when the same happens again. Nobody waits for it; what is too much is dropped.
+// a series instead of a count when the same happens again. Nobody waits for it; what is too much is dropped. While pods are
+// being placed Events wait, for a moment at most: a pod wants its node more than people want to read about it.
 type events struct {
 	writer   client.Writer
 	log      *slog.Logger
 	instance string
 	queue    chan *corev1.Event
 
-	mu     sync.Mutex // guards series
+	mu     sync.Mutex // guards what follows
 	series map[seriesKey]*series
+	calm   chan struct{} // closed while there is nothing to place
+	hurry  bool
 }
 
 type seriesKey struct {
@@ -45,6 +48,8 @@ type series struct {
 const (
 	eventWriters = 4
 	eventQueue   = 10000
+	// eventPatience is how long an Event waits for a moment without pods to place.
+	eventPatience = time.Second
 	// A series ends after this long without a repetition, and is written no more often than every refresh.
 	seriesEnds    = 6 * time.Minute
 	seriesRefresh = 30 * time.Minute
@@ -56,7 +61,39 @@ func newEvents(w client.Writer, log *slog.Logger) *events {
 	if err != nil {
 		host = "localhost"
 	}
-	return &events{writer: w, log: log, instance: host, queue: make(chan *corev1.Event, eventQueue), series: map[seriesKey]*series{}}
+	return &events{writer: w, log: log, instance: host, queue: make(chan *corev1.Event, eventQueue), series: map[seriesKey]*series{}, calm: make(chan struct{}), hurry: true}
+}
+
+// busy says whether there are pods to place.
+func (e *events) busy(yes bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.hurry == yes {
+		return
+	}
+	if e.hurry = yes; yes {
+		e.calm = make(chan struct{})
+	} else {
+		close(e.calm)
+	}
+}
+
+// wait waits for a calm moment, but not for long, and not if many Events do.
+func (e *events) wait(ctx context.Context, ev *corev1.Event) {
+	left := eventPatience - time.Since(ev.EventTime.Time)
+	if left <= 0 || len(e.queue) > eventQueue/2 {
+		return
+	}
+	e.mu.Lock()
+	calm := e.calm
+	e.mu.Unlock()
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-calm:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // say reports that something happened to a pod.
@@ -87,6 +124,9 @@ func reference(pod *corev1.Pod) *corev1.ObjectReference {
 func (e *events) send(ev *corev1.Event) {
 	select {
 	case e.queue <- ev:
+		if len(e.queue) > eventQueue/2 {
+			e.busy(false) // until the next pod; those who wait go on
+		}
 	default:
 		e.log.Debug("too many Events wait; one is dropped", "reason", ev.Reason)
 	}
@@ -102,6 +142,7 @@ func (e *events) run(ctx context.Context) {
 				case <-ctx.Done():
 					return
 				case ev := <-e.queue:
+					e.wait(ctx, ev)
 					if err := e.write(ctx, ev); err != nil && ctx.Err() == nil {
 						e.log.DebugContext(ctx, "an Event could not be written", "reason", ev.Reason, "err", err)
 					}

@@ -48,6 +48,7 @@ type scheduler struct {
 
 	wake    chan struct{} // something is new in the queue
 	binds   chan struct{} // one for each pod on its way
+	idle    chan flight   // to those who bind pods and have none
 	writes  chan struct{} // one for each other write
 	work    sync.WaitGroup
 	kept    *kept
@@ -81,7 +82,7 @@ func (v views) List(gr schema.GroupResource, namespace string) iter.Seq[kind.Obj
 func newScheduler(ctx context.Context, log *slog.Logger, c client.Client, config Config) (*scheduler, error) {
 	s := &scheduler{
 		log: log, writer: c, views: views{}, profiles: map[string]*Profile{}, assumed: map[types.UID]*PodInfo{},
-		wake: make(chan struct{}, 1), binds: make(chan struct{}, bindsInFlight), writes: make(chan struct{}, bindsInFlight),
+		wake: make(chan struct{}, 1), binds: make(chan struct{}, bindsInFlight), idle: make(chan flight), writes: make(chan struct{}, bindsInFlight),
 		kept: newKept(), recent: config.Recent, metrics: config.Metrics, start: rand.IntN(1 << 20),
 	}
 	if s.recent == nil {
@@ -175,6 +176,7 @@ func (s *scheduler) loop(ctx context.Context) {
 			info = e.Pod
 		}
 		s.mu.Unlock()
+		s.events.busy(e != nil)
 		if e != nil {
 			s.attempt(ctx, e, info)
 			continue

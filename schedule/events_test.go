@@ -1,0 +1,70 @@
+package schedule
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/client"
+	"proa.dev/kinds/kind"
+)
+
+// counter counts what is created.
+type counter struct {
+	client.Writer
+	n atomic.Int64
+}
+
+func (c *counter) Create(_ context.Context, _ schema.GroupResource, o kind.Object) (kind.Object, error) {
+	c.n.Add(1)
+	return o, nil
+}
+
+// TestEventsWait writes Events when there are no pods to place, when they have waited for long enough, and when they are many.
+func TestEventsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &counter{}
+		e := newEvents(w, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { e.run(ctx); close(done) }()
+		say := func(n int) {
+			for range n {
+				e.say(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}, "s", corev1.EventTypeNormal, "Scheduled", "Binding", "")
+			}
+		}
+		expect := func(what string, n int64) {
+			t.Helper()
+			if synctest.Wait(); w.n.Load() != n {
+				t.Errorf("%s: %d Events are written, want %d", what, w.n.Load(), n)
+			}
+		}
+		e.busy(true)
+		say(10)
+		expect("while pods are placed", 0)
+		e.busy(false)
+		expect("once there are none", 10)
+		say(1)
+		expect("while there are none", 11)
+		e.busy(true)
+		say(10)
+		time.Sleep(eventPatience / 2)
+		expect("soon after", 11)
+		time.Sleep(eventPatience)
+		expect("long after", 21)
+		say(eventQueue)
+		synctest.Wait()
+		if n := w.n.Load(); n < eventQueue/2 {
+			t.Errorf("of very many Events %d are written at once, want at least half", n)
+		}
+		stop()
+		<-done
+	})
+}
