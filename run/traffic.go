@@ -110,7 +110,7 @@ func parseStubs(vs []string) (map[string][]string, error) {
 
 // traffic tells the service proxy what was set.
 func (p *place) traffic(c *service.Config) {
-	c.ExternalIPs, c.Balancers, c.Kept = p.Traffic.ExternalIPs, p.BalancerRanges, []uint16{ssh, uint16(p.Port), tunnels}
+	c.ExternalIPs, c.Balancers, c.Kept = p.Traffic.ExternalIPs, p.BalancerRanges, []uint16{ssh, etcdClients, etcdPeers, uint16(p.Port), tunnels}
 	if c.Health = orElse(p.Healthz, usualHealthz); c.Health == nowhere {
 		c.Health = ""
 	}
@@ -152,8 +152,10 @@ func (n *numbers) Collect(to chan<- prometheus.Metric) {
 
 // Ports that every machine needs for itself.
 const (
-	ssh     = 22
-	tunnels = 8472 // between nodes that are not on one link
+	ssh         = 22
+	etcdClients = 2379
+	etcdPeers   = 2380
+	tunnels     = 8472 // between nodes that are not on one link
 )
 
 func portOf(address string) (uint16, bool) {
@@ -167,7 +169,10 @@ func (s *Server) cloud() cloud.Provider {
 	tcp := func(port uint16, owner string) balancer.Port {
 		return balancer.Port{Protocol: corev1.ProtocolTCP, Number: int32(port), Owner: owner}
 	}
-	kept := []balancer.Port{tcp(ssh, "SSH"), tcp(uint16(defaultNode().Port), "the node agent"), {Protocol: corev1.ProtocolUDP, Number: tunnels, Owner: "the tunnels between nodes"}}
+	kept := []balancer.Port{
+		tcp(ssh, "SSH"), tcp(etcdClients, "etcd"), tcp(etcdPeers, "etcd"), tcp(uint16(defaultNode().Port), "the node agent"),
+		{Protocol: corev1.ProtocolUDP, Number: tunnels, Owner: "the tunnels between nodes"},
+	}
 	if s.Node.Port != 0 && s.Node.Port != defaultNode().Port {
 		kept = append(kept, tcp(uint16(s.Node.Port), "the node agent"))
 	}

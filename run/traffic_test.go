@@ -55,11 +55,11 @@ func TestTrafficSettings(t *testing.T) {
 func TestTraffic(t *testing.T) {
 	p := &place{NodeConfig: defaultNode()}
 	var c service.Config
-	if p.traffic(&c); c.Health != "0.0.0.0:10256" || fmt.Sprint(c.Kept) != "[22 10250 8472 10256]" {
+	if p.traffic(&c); c.Health != "0.0.0.0:10256" || fmt.Sprint(c.Kept) != "[22 2379 2380 10250 8472 10256]" {
 		t.Errorf("health at %q, %v are kept", c.Health, c.Kept)
 	}
 	p.Healthz = "off"
-	if p.traffic(&c); c.Health != "" || fmt.Sprint(c.Kept) != "[22 10250 8472]" {
+	if p.traffic(&c); c.Health != "" || fmt.Sprint(c.Kept) != "[22 2379 2380 10250 8472]" {
 		t.Errorf("switched off: health at %q, %v are kept", c.Health, c.Kept)
 	}
 }

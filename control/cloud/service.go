@@ -111,7 +111,6 @@ func (l *balancing) reconcile(ctx context.Context, c *control.Cluster, k control
 	svc, found := control.Get[*corev1.Service](c, gr.Services, k.Namespace, k.Name)
 	switch {
 	case !found:
-		l.told.New(name(k), "")
 		return 0, nil
 	case l.Wants(svc):
 		return l.ensure(ctx, c, svc)
@@ -229,6 +228,7 @@ func (l *balancing) remove(ctx context.Context, c *control.Cluster, svc *corev1.
 	if _, err := c.Update(ctx, gr.Services, next, ""); err != nil {
 		return control.Gone(err)
 	}
+	l.told.New(name(control.KeyOf(svc)), "")
 	c.Event(svc, corev1.EventTypeNormal, "DeletedLoadBalancer", "Deleted load balancer")
 	return nil
 }

@@ -184,3 +184,31 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
 		n.eventually(to+" moves", func() string { return nettest.Question(conn) }, "b 10.244.7.1")
 	}
 }
+
+// TestBalancerOfTwoFamilies is a load balancer at both addresses of the node, for who is outside, in a Pod, and on the node.
+func TestBalancerOfTwoFamilies(t *testing.T) {
+	n := newNode(t)
+	a, c := n.backend("a"), n.backend("client")
+	n.apply("kind: Node\nmetadata: {name: here}\nstatus: {addresses: [{type: InternalIP, address: 192.168.9.1}, {type: InternalIP, address: \"fd99::1\"}]}\n")
+	service := func(policy string) string {
+		return `
+kind: Service
+metadata: {name: web}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, "fd00:96::10"], externalTrafficPolicy: ` + policy + `, ports: [{port: 80}]}
+status: {loadBalancer: {ingress: [{ip: 192.168.9.1, ipMode: VIP}, {ip: "fd99::1", ipMode: VIP}]}}
+---
+`
+	}
+	n.apply(service("Cluster") + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("web-6", "web", 80, "TCP", a.v6+" here"))
+	for _, from := range []*nettest.NS{n.outside, c.NS, n.home} {
+		n.eventually("IPv4", func() string { return from.Ask("tcp", "192.168.9.1:80") }, "a 10.244.7.1")
+		n.eventually("IPv6", func() string { return from.Ask("tcp", "[fd99::1]:80") }, "a fd00:244:7::1")
+	}
+	n.apply(service("Local"))
+	n.eventually("IPv4 keeps the client", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "a 192.168.9.2")
+	n.eventually("IPv6 keeps the client", func() string { return n.outside.Ask("tcp", "[fd99::1]:80") }, "a fd99::2")
+	n.eventually("so do Pods", func() string { return c.Ask("tcp", "[fd99::1]:80") }, "a "+c.v6)
+	// Another balancer does the work itself, and must see its traffic.
+	n.apply(strings.ReplaceAll(service("Cluster"), "VIP", "Proxy"))
+	n.eventually("a proxy", func() string { return kindOf(c.Ask("tcp", "192.168.9.1:80")) }, "refused")
+}
