@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/miekg/dns"
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 // ask measures the DNS of the cluster, over UDP from the client: names of Services, and names that are not there, as the search
@@ -21,12 +20,12 @@ func (a *arena) ask(ctx context.Context) error {
 	zone := "." + a.namespace + ".svc.cluster.local."
 	for _, kind := range []struct {
 		what string
-		code int
+		code dnsmessage.RCode
 		name func(i int) string
 	}{
-		{"names of Services", dns.RcodeSuccess, func(i int) string { return filledName(i%a.filled) + zone }},
-		{"one name", dns.RcodeSuccess, func(int) string { return filledName(0) + zone }},
-		{"names that are not there", dns.RcodeNameError, func(i int) string { return fmt.Sprintf("example-%d.com", i%a.filled) + zone }},
+		{"names of Services", dnsmessage.RCodeSuccess, func(i int) string { return filledName(i%a.filled) + zone }},
+		{"one name", dnsmessage.RCodeSuccess, func(int) string { return filledName(0) + zone }},
+		{"names that are not there", dnsmessage.RCodeNameError, func(i int) string { return fmt.Sprintf("example-%d.com", i%a.filled) + zone }},
 	} {
 		if err := a.query(ctx, kind.what, kind.code, kind.name); err != nil {
 			return fmt.Errorf("%s: %w", kind.what, err)
@@ -36,7 +35,7 @@ func (a *arena) ask(ctx context.Context) error {
 }
 
 // query asks for as many names as some workers can, after every name was asked for once.
-func (a *arena) query(ctx context.Context, what string, code int, name func(int) string) error {
+func (a *arena) query(ctx context.Context, what string, code dnsmessage.RCode, name func(int) string) error {
 	const hands = 16
 	var mu sync.Mutex // guards took and errs
 	var took []time.Duration
@@ -78,7 +77,7 @@ func (a *arena) query(ctx context.Context, what string, code int, name func(int)
 }
 
 // questions asks one after the other over one socket.
-func (a *arena) questions(ctx context.Context, code int, name func(int) string, deadline time.Time, limit int) (took []time.Duration, err error) {
+func (a *arena) questions(ctx context.Context, code dnsmessage.RCode, name func(int) string, deadline time.Time, limit int) (took []time.Duration, err error) {
 	var socket net.Conn
 	err = a.client.Do(func() (err error) {
 		socket, err = net.Dial("udp", net.JoinHostPort(arenaDNS, "53"))
@@ -90,26 +89,38 @@ func (a *arena) questions(ctx context.Context, code int, name func(int) string, 
 	defer socket.Close()
 	buf := make([]byte, 4096)
 	for i := 0; i < limit && ctx.Err() == nil && time.Now().Before(deadline); i++ {
-		q := new(dns.Msg).SetQuestion(name(i), dns.TypeA)
-		packet, err := q.Pack()
+		packet, err := question(uint16(i), name(i))
 		if err != nil {
 			return nil, err
 		}
 		start := time.Now()
-		answer, err := exchange(socket, packet, buf, q.Id)
+		got, answers, err := exchange(socket, packet, buf, uint16(i))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name(i), err)
 		}
 		took = append(took, time.Since(start))
-		if answer.Rcode != code || code == dns.RcodeSuccess && len(answer.Answer) == 0 {
-			return nil, fmt.Errorf("%s: the answer is %s with %d records", name(i), dns.RcodeToString[answer.Rcode], len(answer.Answer))
+		if got != code || code == dnsmessage.RCodeSuccess && answers == 0 {
+			return nil, fmt.Errorf("%s: the answer is %s with %d records", name(i), got, answers)
 		}
 	}
 	return took, nil
 }
 
-// exchange sends a packet until there is an answer to it, as resolvers do.
-func exchange(socket net.Conn, packet, buf []byte, id uint16) (*dns.Msg, error) {
+// question is a packet that asks for the address of a name.
+func question(id uint16, name string) ([]byte, error) {
+	n, err := dnsmessage.NewName(name)
+	if err != nil {
+		return nil, err
+	}
+	m := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: id, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: n, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}},
+	}
+	return m.Pack()
+}
+
+// exchange sends a packet until there is an answer to it, as resolvers do, and returns its code and the number of its records.
+func exchange(socket net.Conn, packet, buf []byte, id uint16) (dnsmessage.RCode, int, error) {
 	var last error
 	for range 5 {
 		if _, err := socket.Write(packet); err != nil {
@@ -124,11 +135,11 @@ func exchange(socket net.Conn, packet, buf []byte, id uint16) (*dns.Msg, error) 
 				last = err
 				break
 			}
-			answer := new(dns.Msg)
-			if err := answer.Unpack(slices.Clone(buf[:n])); err == nil && answer.Id == id {
-				return answer, nil
+			var m dnsmessage.Message
+			if err := m.Unpack(buf[:n]); err == nil && m.ID == id {
+				return m.RCode, len(m.Answers), nil
 			}
 		}
 	}
-	return nil, last
+	return 0, 0, last
 }

@@ -188,7 +188,7 @@ type section struct {
 
 const documentHead = `# Benchmarks
 
-Each section is written by one suite of the benchmark tool (` + "`test/bench`" + `). Everywhere
+Each section is written by one suite of the benchmark tool (` + "`test/bench`" + `), but for those at the end. Everywhere
 
 - one system runs after the other, each from an empty data folder; never both at once;
 - the measuring client shares the cores with the system it measures, for both systems alike, so throughput ratios are
@@ -199,12 +199,16 @@ Each section is written by one suite of the benchmark tool (` + "`test/bench`" +
 `
 
 // document is the text of docs/benchmarks.md: the new sections, and the old
-// text's sections of suites that did not run.
+// text's sections of suites that did not run and of others.
 func document(f flags, old string, sections []section) string {
 	kept := map[string]string{}
+	var others []string // sections that no suite writes
 	for _, part := range strings.Split(old, "\n## ")[1:] {
 		title, text, _ := strings.Cut(part, "\n")
 		kept[title] = text
+		if !slices.ContainsFunc(suites(), func(s suite) bool { return s.title == title }) {
+			others = append(others, title)
+		}
 	}
 	var b strings.Builder
 	b.WriteString(documentHead)
@@ -218,6 +222,9 @@ func document(f flags, old string, sections []section) string {
 		if ok {
 			fmt.Fprintf(&b, "\n## %s\n%s", s.title, text)
 		}
+	}
+	for _, title := range others {
+		fmt.Fprintf(&b, "\n## %s\n%s", title, kept[title])
 	}
 	return b.String()
 }

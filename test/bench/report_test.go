@@ -56,6 +56,15 @@ func TestDocumentKeepsSectionsOfSuitesThatDidNotRun(t *testing.T) {
 	}
 }
 
+func TestDocumentKeepsWhatNoSuiteWrites(t *testing.T) {
+	r := newResult("proa")
+	r.add("ReplicaSet to its Pod, p50", "ms", 2, lower)
+	got := document(flags{}, "# Benchmarks\n\n## By hand\n\nwritten by people\n", []section{{suites()[1], []*result{r}}})
+	if !strings.HasSuffix(got, "\n## By hand\n\nwritten by people\n") || !strings.Contains(got, "ReplicaSet to its Pod") {
+		t.Errorf("the document is\n%s", got)
+	}
+}
+
 func TestDocumentNamesWhatFailed(t *testing.T) {
 	r := newResult("proa")
 	r.Failed = []string{"rollout: not within 1m0s"}

@@ -37,7 +37,7 @@ type Failure struct {
 	URL   string    `json:"url"`
 	New   bool      `json:"new"`
 	Error string    `json:"error"`
-	From  string    `json:"-"`
+	From  string    `json:"from"`
 }
 
 // End is when the request had failed.

@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -42,6 +43,7 @@ type flags struct {
 	only    string
 	data    string
 	port    int // of the ingress
+	file    string
 }
 
 func main() {
@@ -67,6 +69,7 @@ func run(ctx context.Context, args []string) error {
 	set.StringVar(&f.only, "only", "", "the kinds of events, separated by commas: "+strings.Join(chaos.Kinds(), ", "))
 	set.BoolVar(&f.ingress, "ingress", true, "send traffic through the ingress too")
 	set.BoolVar(&f.keep, "keep", false, "leave the cluster as it is when something failed")
+	set.StringVar(&f.file, "failures", "", "write every request that failed to this file, as lines of JSON")
 	set.StringVar(&f.extra, "up", "", "further flags for proa up, separated by spaces")
 	if err := set.Parse(args[1:]); err != nil {
 		return err
@@ -153,6 +156,7 @@ func (f flags) events(ctx context.Context, c *chaos.Cluster) error {
 	fmt.Printf("Seed %d, %g requests a second.\n\n%s\n", f.seed, f.rate, chaos.EventTable(events))
 	if out != nil {
 		fmt.Println(chaos.Table(out.Totals, out.Names))
+		err = errors.Join(err, f.write(out.Failures))
 	}
 	return err
 }
@@ -165,11 +169,27 @@ func (f flags) rollouts(ctx context.Context, c *chaos.Cluster) error {
 	out, err := r.Run(ctx, c)
 	if out != nil {
 		fmt.Println(out.Text())
+		err = errors.Join(err, f.write(out.Failures))
 	}
 	if err == nil && len(out.Failures) > 0 {
 		err = errors.New("requests failed")
 	}
 	return err
+}
+
+func (f flags) write(failures []chaos.Failure) error {
+	if f.file == "" {
+		return nil
+	}
+	file, err := os.Create(f.file)
+	if err != nil {
+		return err
+	}
+	lines := json.NewEncoder(file)
+	for _, x := range failures {
+		err = errors.Join(err, lines.Encode(x))
+	}
+	return errors.Join(err, file.Close())
 }
 
 // command runs proa, and shows what it says.
