@@ -166,6 +166,8 @@ func (s *script) kind(e *example, i int) {
 	if old := i >= 100; !old || e.Kind != "VolumeAttributesClass" {
 		s.must("kubectl", "describe", ref)
 	}
+	s.must("kubectl", "wait", "--for=jsonpath={.metadata.name}="+name, ref, "--timeout=60s")
+	s.must("kubectl", "auth", "can-i", "update", typ)
 	s.must("kubectl", "diff", "-f", file)
 	s.must("kubectl", "label", ref, "a=b")
 	s.must("kubectl", "annotate", ref, "note=written")
