@@ -39,27 +39,29 @@ func NewPool(ref Ref) *Pool {
 	return p
 }
 
-// Set says which endpoints there are. Those that stay keep their connections. Those that go get no new requests; the ones that
+// Set says which endpoints there are, each once. Those that stay keep their connections. Those that go get no new requests; the ones that
 // they have are finished.
 func (p *Pool) Set(addrs []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := *p.live.Load()
+	have := make(map[string]*endpoint, len(old))
+	for _, e := range old {
+		have[e.addr] = e
+	}
 	next := make([]*endpoint, 0, len(addrs))
 	for _, a := range addrs {
-		text := a.String()
-		if at := slices.IndexFunc(old, func(e *endpoint) bool { return e.addr == text }); at >= 0 {
-			next = append(next, old[at])
-			continue
+		e := have[a.String()]
+		if e == nil {
+			e = &endpoint{addr: a.String(), transport: newTransport(p.ref)}
 		}
-		next = append(next, &endpoint{addr: text, transport: newTransport(p.ref)})
+		delete(have, e.addr)
+		next = append(next, e)
 	}
 	p.live.Store(&next)
-	for _, e := range old {
-		if !slices.Contains(next, e) {
-			e.gone.Store(true)
-			e.transport.CloseIdleConnections()
-		}
+	for _, e := range have {
+		e.gone.Store(true)
+		e.transport.CloseIdleConnections()
 	}
 }
 

@@ -144,6 +144,9 @@ func (p *Proxy) forward(a *answer, r *http.Request, way *way) {
 		x.slow = time.AfterFunc(way.Timeout, func() { cancel(errSlow) })
 		defer x.slow.Stop()
 	}
+	if !tunnels(r.Header) {
+		r.Header.Del("Upgrade")
+	}
 	in := r.WithContext(ctx)
 	if r.Body != http.NoBody {
 		if way.MaxBody > 0 {
@@ -159,6 +162,13 @@ func (p *Proxy) forward(a *answer, r *http.Request, way *way) {
 	proxy := p.forwarding
 	proxy.Rewrite, proxy.Transport, proxy.ErrorHandler = x.rewrite, x, x.fail
 	proxy.ServeHTTP(a, in)
+}
+
+// tunnels says that a client may change to the protocol that it asks for. After that nobody looks at what it sends, so another
+// HTTP would be a way around the rules.
+func tunnels(h http.Header) bool {
+	all := h["Upgrade"]
+	return len(all) == 1 && (strings.EqualFold(all[0], "websocket") || strings.EqualFold(all[0], "SPDY/3.1"))
 }
 
 // toTLS sends a client to the same address with TLS, for good.

@@ -777,3 +777,41 @@ func TestSmuggling(t *testing.T) {
 		mu.Unlock()
 	}
 }
+
+// TestTunnels holds that nobody gets a connection to an endpoint over which requests could be sent past the rules.
+func TestTunnels(t *testing.T) {
+	b := backend(t, func(w http.ResponseWriter, r *http.Request) {
+		asked := r.Header.Get("Upgrade")
+		if asked == "" {
+			fmt.Fprint(w, "no")
+			return
+		}
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", asked)
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			conn.Close()
+		}
+	})
+	f := newFront(t)
+	f.to(HTTP, Filters{}, b.URL)
+	for asked, want := range map[string]int{
+		"websocket": 101, "SPDY/3.1": 101, "h2c": 200, "H2C": 200, "HTTP/2.0": 200, "TLS/1.2": 200, "websocket, h2c": 200, "websocket\r\nUpgrade: h2c": 200,
+	} {
+		conn, err := net.Dial("tcp", f.http)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "GET /public HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nUpgrade: %s\r\n\r\n", asked)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		conn.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%q: %s, want %d", asked, resp.Status, want)
+		}
+	}
+}
