@@ -160,10 +160,10 @@ func newServer(cfg config.ServerConfig) (s *etcdserver.EtcdServer, err error) {
 	return etcdserver.NewServer(cfg)
 }
 
-// txn takes the way of etcd's clients only where its checks can find something: keys that are named twice, too many of them, or a
-// database that is full, which raises the alarm. A transaction of one key on a database with room goes to the server itself.
+// txn takes the way of etcd's clients only where its checks can find something: no key, keys that are named twice, too many of them,
+// or a database that is full, which raises the alarm. A transaction of one key on a database with room goes to the server itself.
 func (l *local) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
-	if len(req.Compare) > 1 || l.server.Backend().Size() > quota-2*maxRequest {
+	if len(req.Compare) != 1 || len(req.Compare[0].Key) == 0 || l.server.Backend().Size() > quota-2*maxRequest {
 		return l.kv.Txn(ctx, req)
 	}
 	return l.server.Txn(ctx, req)

@@ -31,7 +31,7 @@ func TestSelector(t *testing.T) {
 		`"model" in device.attributes["nobody.example"]`:                                    "false",
 		`device.attributes["gpu.example.com"].colour == "red"`:                              "CEL runtime error: no such key: colour",
 		`device.nothing`: "CEL compile error: ",
-		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, a+b+c+d+e+f > 0))))))`: "CEL runtime error: operation cancelled: actual cost limit exceeded",
+		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, a+b+c+d+e+f > 0))))))`: "CEL runtime error: operation ", // its cost or, on a slow machine, its time has a bound
 	} {
 		for range 2 { // the second time it is compiled already
 			ok, err := is(expression, "gpu.example.com", device)
