@@ -68,7 +68,8 @@ type running struct {
 	policies, pods, namespaces client.View   // the last two are nil until there is a policy
 	opened                     chan struct{} // closed when they are not
 	table                      *table
-	forget                     func(map[netip.Addr]bool) error
+	streams                    *streams
+	begun                      bool // rules were written
 }
 
 // change is an object that must be looked at again.
@@ -159,12 +160,12 @@ func (g *Guard) begin(ctx context.Context, wg *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	forget, err := openStreams()
+	streams, err := openStreams()
 	if err != nil {
 		return errors.Join(err, kernel.Close())
 	}
 	g.mu.Lock()
-	g.run = &running{policies: policies, opened: make(chan struct{}), table: &table{name: g.Table, answers: g.Answers, kernel: kernel, log: g.Log}, forget: forget}
+	g.run = &running{policies: policies, opened: make(chan struct{}), table: &table{name: g.Table, answers: g.Answers, kernel: kernel, log: g.Log}, streams: streams}
 	g.mu.Unlock()
 	g.touchAll()
 	wg.Go(func() { g.follow(ctx, gr.NetworkPolicies, policies) })
@@ -175,6 +176,7 @@ func (g *Guard) end() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_ = g.run.table.kernel.Close()
+	g.run.streams.handle.Close()
 	g.run = nil
 	select {
 	case <-g.ready:
@@ -377,18 +379,18 @@ func (g *Guard) setPolicy(k key, o kind.Object, there bool) {
 // commit writes what has changed, and ends connections of addresses that are others' now.
 func (g *Guard) commit() error {
 	start := time.Now()
-	first := g.run.table.state == unknown
 	err := g.run.table.commit(g.facts.world)
 	g.metrics.note(start, err)
 	if err != nil {
 		g.signal()
 		return err
 	}
-	lost := g.facts.takeLost()
+	lost, first := g.facts.takeLost(), !g.run.begun
+	g.run.begun = true
 	if first || len(lost) == 0 || !g.facts.isolated() {
 		return nil
 	}
-	if err := g.run.forget(lost); err != nil {
+	if err := g.run.streams.forget(lost); err != nil {
 		g.Log.Warn("connections of Pods that are gone may be used by those who have their addresses now", "err", err)
 	}
 	return nil

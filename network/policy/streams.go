@@ -10,31 +10,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openStreams opens the way to the connections that the kernel knows. What it returns makes the kernel forget those of
-// addresses that have lost their owner: a connection that was let through when it began is not judged again, and the next owner
-// of the address could use it.
-func openStreams() (func(map[netip.Addr]bool) error, error) {
+// streams are the connections that the kernel knows.
+type streams struct{ handle *netlink.Handle }
+
+func openStreams() (*streams, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("open connection tracking: %w", err)
 	}
-	return func(of map[netip.Addr]bool) error {
-		for six, family := range map[bool]netlink.InetFamily{false: unix.AF_INET, true: unix.AF_INET6} {
-			mine := ends{}
-			for a := range of {
-				if a.Is6() == six {
-					mine[a] = true
-				}
-			}
-			if len(mine) == 0 {
-				continue
-			}
-			if _, err := handle.ConntrackDeleteFilters(netlink.ConntrackTable, family, mine); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-				return fmt.Errorf("forget connections: %w", err)
+	return &streams{handle}, nil
+}
+
+// forget makes the kernel forget the connections of addresses that have lost their owner: one that was let through when it
+// began is not judged again, and the next owner of the address could use it. It is one pass over all connections.
+func (s *streams) forget(of map[netip.Addr]bool) error {
+	for six, family := range map[bool]netlink.InetFamily{false: unix.AF_INET, true: unix.AF_INET6} {
+		mine := ends{}
+		for a := range of {
+			if a.Is6() == six {
+				mine[a] = true
 			}
 		}
-		return nil
-	}, nil
+		if len(mine) == 0 {
+			continue
+		}
+		if _, err := s.handle.ConntrackDeleteFilters(netlink.ConntrackTable, family, mine); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return fmt.Errorf("forget connections: %w", err)
+		}
+	}
+	return nil
 }
 
 // ends are addresses that connections begin or end at.
