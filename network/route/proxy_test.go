@@ -521,10 +521,15 @@ func TestAnother(t *testing.T) {
 	}()
 	secure := httptest.NewTLSServer(good.Config.Handler)
 	defer secure.Close()
+	h2c := httptest.NewUnstartedServer(good.Config.Handler)
+	h2c.Config.Protocols = new(http.Protocols)
+	h2c.Config.Protocols.SetUnencryptedHTTP2(true)
+	h2c.Start()
+	defer h2c.Close()
 	for _, x := range []struct {
 		protocol  Protocol
 		endpoints []string
-	}{{HTTP, []string{gone.URL, good.URL}}, {HTTPS, []string{"http://" + notTLS.Addr().String(), secure.URL}}} {
+	}{{HTTP, []string{gone.URL, good.URL}}, {H2C, []string{gone.URL, h2c.URL}}, {HTTPS, []string{"http://" + notTLS.Addr().String(), secure.URL}}} {
 		f := newFront(t)
 		for range 20 {
 			f.pools = map[Ref]*Pool{} // new ones, that do not know yet who cannot be reached
