@@ -3,13 +3,14 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// shownNodes bounds the nodes that are shown to people; simulated ones can be many.
-const shownNodes = 20
+// Simulated nodes can be many: askedNodes bounds those that are asked about, shownNodes those that people are shown.
+const askedNodes, shownNodes = 500, 20
 
 // nodeStatus is how a node is.
 type nodeStatus struct {
@@ -35,20 +36,23 @@ func (n nodeStatus) words() string {
 	return strings.Join(out, ", ")
 }
 
-// nodesOf asks for the nodes.
-func nodesOf(ctx context.Context, a *access) (out []nodeStatus, err error) {
-	body, err := a.ok(ctx, "/api/v1/nodes")
+// nodesOf asks for the nodes, and says how many more there are.
+func nodesOf(ctx context.Context, a *access) (out []nodeStatus, more int64, err error) {
+	body, err := a.ok(ctx, fmt.Sprintf("/api/v1/nodes?limit=%d", askedNodes))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	var list corev1.NodeList
 	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for i := range list.Items {
 		out = append(out, describeNode(&list.Items[i]))
 	}
-	return out, nil
+	if list.RemainingItemCount != nil {
+		more = *list.RemainingItemCount
+	}
+	return out, more, nil
 }
 
 func describeNode(n *corev1.Node) nodeStatus {

@@ -64,6 +64,7 @@ type status struct {
 	StoreBytes   int64          `json:"storeBytes,omitempty"`
 	Objects      map[string]int `json:"objects,omitempty"`
 	Nodes        []nodeStatus   `json:"nodes,omitempty"`
+	MoreNodes    int64          `json:"moreNodes,omitempty"`
 	Certificates []certificate  `json:"certificates,omitempty"`
 	Problems     []string       `json:"problems,omitempty"`
 }
@@ -133,7 +134,7 @@ func (s *status) ask(ctx context.Context, a *access) error {
 			s.Version = v.GitVersion
 		}
 	}
-	if s.Nodes, err = nodesOf(ctx, a); err != nil {
+	if s.Nodes, s.MoreNodes, err = nodesOf(ctx, a); err != nil {
 		s.Problems = append(s.Problems, fmt.Sprintf("the nodes cannot be listed: %v", err))
 	}
 	for _, n := range s.Nodes {
@@ -222,7 +223,7 @@ func (s *status) print(env *Env, format string) error {
 	}
 	for i, n := range s.Nodes {
 		if i == shownNodes {
-			row("nodes", "and %d more", len(s.Nodes)-i)
+			row("more nodes", "%d", int64(len(s.Nodes)-i)+s.MoreNodes)
 			break
 		}
 		row("node "+n.Name, "%s", n.words())

@@ -13,11 +13,11 @@ import (
 )
 
 // admit gives a further node what it would otherwise get for a token: the certificates of the authority, and one of its own.
-// The server that starts it has the authority at hand.
-func (s *Server) admit(ctx context.Context, f further) error {
+// The server that starts it has the authority at hand. fresh says that there was another authority, or none, before.
+func (s *Server) admit(ctx context.Context, f further) (fresh bool, err error) {
 	dir := filepath.Join(nodeDir(f.dir), "pki")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder of the node: %w", err)
+		return false, fmt.Errorf("make the folder of the node: %w", err)
 	}
 	cert := &self.Certificate{
 		File: filepath.Join(dir, "client.pem"), Log: s.log, Issue: s.vouch,
@@ -25,22 +25,23 @@ func (s *Server) admit(ctx context.Context, f further) error {
 	}
 	file, ca := filepath.Join(dir, "ca.pem"), s.pki.CA().PEM
 	if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, ca) {
+		fresh = true
 		// What another authority has signed is of no use.
 		if err := os.Remove(cert.File); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove an old certificate: %w", err)
+			return false, fmt.Errorf("remove an old certificate: %w", err)
 		}
 		if err := os.WriteFile(file, ca, 0o600); err != nil {
-			return fmt.Errorf("tell the node who vouches for the server: %w", err)
+			return false, fmt.Errorf("tell the node who vouches for the server: %w", err)
 		}
 	}
 	if err := cert.Load(); err != nil {
-		return err
+		return fresh, err
 	}
 	if cert.Current() != nil {
-		return nil
+		return fresh, nil
 	}
 	if err := cert.Renew(ctx); err != nil {
-		return fmt.Errorf("make the certificate of node %s: %w", f.name, err)
+		return fresh, fmt.Errorf("make the certificate of node %s: %w", f.name, err)
 	}
-	return nil
+	return fresh, nil
 }

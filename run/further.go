@@ -186,7 +186,7 @@ func (s *Server) runAgent(ctx context.Context, f further) error {
 	}
 	p, err := s.adopt(ctx, f)
 	if err == nil && p == nil {
-		p, err = s.startAgent(ctx, f)
+		p, err = s.startAgent(f)
 	}
 	if err != nil {
 		return err
@@ -210,12 +210,16 @@ func (s *Server) runAgent(ctx context.Context, f further) error {
 
 // adopt finds the agent that an earlier server has left running. One that was started differently is ended.
 func (s *Server) adopt(ctx context.Context, f further) (*apart.Process, error) {
+	fresh, err := s.admit(ctx, f)
+	if err != nil {
+		return nil, err
+	}
 	p, err := holderOf(f.dir)
 	if err != nil || p == nil {
 		return nil, err
 	}
 	self, err := os.Executable()
-	if err == nil && p.Runs(append([]string{self}, s.agentArgs(f)...)) {
+	if err == nil && !fresh && p.Runs(append([]string{self}, s.agentArgs(f)...)) {
 		s.log.InfoContext(ctx, "the agent of a node is still running, and is taken over", "node", f.name, "pid", p.Pid)
 		return p, nil
 	}
@@ -225,10 +229,7 @@ func (s *Server) adopt(ctx context.Context, f further) (*apart.Process, error) {
 }
 
 // startAgent starts the agent of a node in its network namespace, with all that it needs to know.
-func (s *Server) startAgent(ctx context.Context, f further) (*apart.Process, error) {
-	if err := s.admit(ctx, f); err != nil {
-		return nil, err
-	}
+func (s *Server) startAgent(f further) (*apart.Process, error) {
 	if err := shareArchives(imageDir(s.DataDir), imageDir(f.dir)); err != nil {
 		return nil, err
 	}

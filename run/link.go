@@ -23,6 +23,11 @@ func linkOf(dataDir string) link.Config {
 // linkPrefix begins the names of links, and of the cables that are plugged into them.
 const linkPrefix = "pn"
 
+// isLink tells whether an interface is part of such a link.
+func isLink(name string) bool {
+	return strings.HasPrefix(name, linkPrefix) && len(name) >= len(linkPrefix)+8
+}
+
 // linkFile remembers the networks of the link, so that nodes keep their addresses.
 func linkFile(dataDir string) string { return filepath.Join(nodesDir(dataDir), "link") }
 
@@ -32,7 +37,7 @@ func (s *Server) openLink() error {
 		return nil
 	}
 	if s.Node.Name == "" {
-		return fmt.Errorf("nodes: %d nodes need a name for the first one; give it with node", s.Nodes)
+		return fmt.Errorf("nodes: %d nodes need a name for the first one; say it with --node NAME", s.Nodes)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("nodes: several nodes need root: they live in network namespaces")

@@ -393,12 +393,12 @@ func facing(a netip.AddrPort, c Config) netip.AddrPort {
 
 // virtual says that an interface belongs to containers, ours or those of others.
 func virtual(name string) bool {
-	for _, prefix := range []string{"proa", "pv", linkPrefix, "veth", "docker", "cni", "flannel", "cali", "br-", "virbr"} {
+	for _, prefix := range []string{"proa", "pv", "veth", "docker", "cni", "flannel", "cali", "br-", "virbr"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}
-	return false
+	return isLink(name)
 }
 
 // rotate renews certificates before they expire.
