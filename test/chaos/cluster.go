@@ -37,7 +37,7 @@ func (c *Cluster) say(format string, args ...any) {
 	}
 }
 
-// Root finds the root of the repository and builds the tool there, into a folder.
+// BuildTool builds the tool from the root of the repository, into a folder.
 func BuildTool(ctx context.Context, root, folder string) (string, error) {
 	out := filepath.Join(folder, "tool")
 	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-o", out, "./test/images/tool")
@@ -101,16 +101,18 @@ type Node struct {
 
 // eventually asks until there is an answer. The error is the last one.
 func eventually(ctx context.Context, limit time.Duration, what string, ask func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+	deadline := time.Now().Add(limit)
 	for {
 		err := ask()
 		if err == nil {
 			return nil
 		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: not within %s: %w", what, limit, err)
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: not within %s: %w", what, limit, err)
+			return ctx.Err()
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -23,8 +23,6 @@ type Events struct {
 	InTurn bool
 	// Folder is where the data of a further node is, by its name.
 	Folder func(node string) string
-	// Number makes the addresses of the namespace outside.
-	Number byte
 }
 
 // The kinds of events. A link that is cut for long is mended when traffic has recovered without it.
@@ -58,7 +56,7 @@ const (
 
 // Run lets events happen one after the other, each when all is well. It is an error when traffic does not recover.
 func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err error) {
-	st, err := c.deploy(ctx, e.Number, false)
+	st, err := c.deploy(ctx, false)
 	if st != nil {
 		defer func() { err = errors.Join(err, st.close(ctx)) }()
 	}

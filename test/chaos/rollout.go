@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -20,8 +21,6 @@ import (
 type Rollouts struct {
 	Count int
 	Rate  float64
-	// Number makes the addresses of the namespace outside; two that run at once need different ones.
-	Number byte
 	// IngressPort is where the ingress listens; 0 leaves it out.
 	IngressPort int
 }
@@ -78,6 +77,29 @@ spec:
   type: NodePort
   selector: {app: web}
   ports: [{port: 80, targetPort: http}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web-balanced, namespace: steady}
+spec:
+  type: LoadBalancer
+  selector: {app: web}
+  ports: [{port: %d, targetPort: http}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web-each, namespace: steady}
+spec:
+  clusterIP: None
+  selector: {app: web}
+  ports: [{port: 8080}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web-alias, namespace: steady}
+spec:
+  type: ExternalName
+  externalName: web.steady.svc.cluster.local
 `
 
 const ingress = `
@@ -109,15 +131,18 @@ type stand struct {
 	urls    map[string]string // a URL, and what it is called
 	cluster string            // the URL of the cluster IP
 	ports   []string          // those of the node port
+	far     string            // that of the load balancer
 }
 
 // deploy makes the Deployment, its Services and the places that traffic comes from.
-func (c *Cluster) deploy(ctx context.Context, number byte, withIngress bool) (*stand, error) {
+func (c *Cluster) deploy(ctx context.Context, withIngress bool) (*stand, error) {
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	text := web
+	// A number of its own, since others may have a load balancer at the same address.
+	port := 20000 + rand.IntN(10000)
+	text := fmt.Sprintf(web, port)
 	if withIngress {
 		text += "---" + ingress
 	}
@@ -134,32 +159,63 @@ func (c *Cluster) deploy(ctx context.Context, number byte, withIngress bool) (*s
 		return nil, err
 	}
 	st := &stand{Cluster: c, nodes: nodes, urls: map[string]string{}}
-	var inside, port corev1.Service
-	if err := errors.Join(c.get(ctx, &inside, "service", "-n", namespace, "web"), c.get(ctx, &port, "service", "-n", namespace, "web-port")); err != nil {
+	var inside, open corev1.Service
+	if err := errors.Join(c.get(ctx, &inside, "service", "-n", namespace, "web"), c.get(ctx, &open, "service", "-n", namespace, "web-port")); err != nil {
+		return nil, err
+	}
+	if st.far, err = st.balancer(ctx, port); err != nil {
 		return nil, err
 	}
 	st.cluster = "http://" + inside.Spec.ClusterIP + "/"
 	st.urls[st.cluster] = "ClusterIP"
 	for i, n := range nodes {
-		url := "http://" + net.JoinHostPort(n.Address, strconv.Itoa(int(port.Spec.Ports[0].NodePort))) + "/"
+		url := "http://" + net.JoinHostPort(n.Address, strconv.Itoa(int(open.Spec.Ports[0].NodePort))) + "/"
 		st.ports = append(st.ports, url)
 		st.urls[url] = fmt.Sprint("NodePort of node ", i+1)
 	}
-	return st, st.world(number)
+	return st, st.world()
 }
 
-// world is a network outside, linked to the machine.
-func (st *stand) world(number byte) (err error) {
+// balancer waits until the load balancer has an address.
+func (st *stand) balancer(ctx context.Context, port int) (url string, err error) {
+	err = eventually(ctx, time.Minute, "the load balancer", func() error {
+		var s corev1.Service
+		if err := st.get(ctx, &s, "service", "-n", namespace, "web-balanced"); err != nil {
+			return err
+		}
+		if len(s.Status.LoadBalancer.Ingress) == 0 {
+			return errors.New("the Service has no address")
+		}
+		url = "http://" + net.JoinHostPort(s.Status.LoadBalancer.Ingress[0].IP, strconv.Itoa(port)) + "/"
+		return nil
+	})
+	st.urls[url] = "LoadBalancer"
+	return url, err
+}
+
+// names are those that only Pods know: of every Pod by itself, and of the Service by another name.
+func (st *stand) names() []string {
+	each, alias := "http://web-each."+namespace+".svc.cluster.local:8080/", "http://web-alias."+namespace+".svc.cluster.local/"
+	st.urls[each], st.urls[alias] = "headless, by name", "ExternalName"
+	return []string{each, alias}
+}
+
+// world is a network outside, linked to the machine. Others may do the same at the same time, so its number is by chance; the
+// addresses are of those that are meant for tests of networks.
+func (st *stand) world() (err error) {
 	if st.outside, err = lab.New(); err != nil {
 		return err
 	}
-	there, here := fmt.Sprintf("198.51.100.%d", 4*number+1), fmt.Sprintf("198.51.100.%d", 4*number+2)
-	err = lab.Link(lab.End{Net: st.outside, Name: "eth0", Addrs: []string{there + "/30"}},
-		lab.End{Net: &lab.Net{}, Name: fmt.Sprint("steady", number), Addrs: []string{here + "/30"}})
+	number := rand.IntN(1 << 15)
+	address := func(last int) string {
+		return fmt.Sprintf("198.%d.%d.%d", 18+number>>14, number>>6&0xff, number<<2&0xff+last)
+	}
+	err = lab.Link(lab.End{Net: st.outside, Name: "eth0", Addrs: []string{address(1) + "/30"}},
+		lab.End{Net: &lab.Net{}, Name: fmt.Sprint("steady", number), Addrs: []string{address(2) + "/30"}})
 	if err != nil {
 		return err
 	}
-	return st.outside.IP("route add default via " + here)
+	return st.outside.IP("route add default via " + address(2))
 }
 
 // close removes all of it.
@@ -175,10 +231,10 @@ func (st *stand) traffic(ctx context.Context, rate float64, ingressPort int) (al
 		host string
 		urls []string
 	}
-	inside := []string{st.cluster, st.ports[0]}
-	ways := []way{{st.onNode(), "", inside}, {st.within("outside", st.outside), "", st.ports}}
+	open := append([]string{st.far}, st.ports...)
+	ways := []way{{st.onNode(), "", append([]string{st.cluster}, open...)}, {st.within("outside", st.outside), "", open}}
 	for i, n := range st.nodes {
-		ways = append(ways, way{st.inPod(fmt.Sprint("Pod on node ", i+1), namespace, "client-"+n.Name), "", append([]string{st.cluster}, st.ports...)})
+		ways = append(ways, way{st.inPod(fmt.Sprint("Pod on node ", i+1), namespace, "client-"+n.Name), "", slices.Concat([]string{st.cluster}, open, st.names())})
 	}
 	if ingressPort > 0 {
 		url := "http://" + net.JoinHostPort(st.nodes[0].Address, strconv.Itoa(ingressPort)) + "/"
@@ -228,7 +284,7 @@ type Outcome struct {
 
 // Run rolls out again and again under traffic.
 func (r Rollouts) Run(ctx context.Context, c *Cluster) (_ *Outcome, err error) {
-	st, err := c.deploy(ctx, r.Number, r.IngressPort > 0)
+	st, err := c.deploy(ctx, r.IngressPort > 0)
 	if st != nil {
 		defer func() { err = errors.Join(err, st.close(ctx)) }()
 	}

@@ -25,7 +25,7 @@ func TestRollouts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := chaos.Rollouts{Count: 2, Rate: 200, Number: 2, IngressPort: number}.Run(t.Context(), m.steady(t))
+	out, err := chaos.Rollouts{Count: 2, Rate: 200, IngressPort: number}.Run(t.Context(), m.steady(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestChaos(t *testing.T) {
 	m.load(archives(t, "tool"))
 	kinds := []string{chaos.AgentKill, chaos.NodeKill, chaos.ShortCut}
 	events, out, err := chaos.Events{
-		Count: len(kinds), Kinds: kinds, InTurn: true, Rate: 60, Number: 3, Folder: func(node string) string { return filepath.Join(m.data(), "nodes", node) },
+		Count: len(kinds), Kinds: kinds, InTurn: true, Rate: 60, Folder: func(node string) string { return filepath.Join(m.data(), "nodes", node) },
 	}.Run(t.Context(), m.steady(t))
 	if err != nil {
 		t.Fatal(err)

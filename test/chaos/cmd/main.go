@@ -148,7 +148,7 @@ func (f flags) within(ctx context.Context, what string) (err error) {
 }
 
 func (f flags) events(ctx context.Context, c *chaos.Cluster) error {
-	e := chaos.Events{Count: f.count, Rate: f.rate, Seed: f.seed, Number: 1, Folder: func(node string) string { return filepath.Join(f.data, "nodes", node) }}
+	e := chaos.Events{Count: f.count, Rate: f.rate, Seed: f.seed, Folder: func(node string) string { return filepath.Join(f.data, "nodes", node) }}
 	if f.only != "" {
 		e.Kinds = strings.Split(f.only, ",")
 	}
@@ -162,7 +162,7 @@ func (f flags) events(ctx context.Context, c *chaos.Cluster) error {
 }
 
 func (f flags) rollouts(ctx context.Context, c *chaos.Cluster) error {
-	r := chaos.Rollouts{Count: f.count, Rate: f.rate, Number: 1}
+	r := chaos.Rollouts{Count: f.count, Rate: f.rate}
 	if f.ingress {
 		r.IngressPort = f.port
 	}
