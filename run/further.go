@@ -258,6 +258,7 @@ func (s *Server) agentArgs(f further) []string {
 	for _, p := range s.clusterCIDRs() {
 		say("cluster-cidr", p.String())
 	}
+	say("bin-dir", s.Node.BinDir)
 	say("log-level", strings.ToLower(s.LogLevel.String()))
 	for _, setting := range AgentSettings() {
 		if !slices.Contains(notHanded(), setting.Name) {
@@ -269,7 +270,7 @@ func (s *Server) agentArgs(f further) []string {
 
 // notHanded are settings that further nodes do not get as they were said: they have their own, or there can be but one.
 func notHanded() []string {
-	return []string{"data-dir", "service-cidr", "cluster-cidr", "log-level", "node", "node-ip", "container-runtime-endpoint", "pod-manifest-path", "manifest-url", "resolv-conf"}
+	return []string{"data-dir", "service-cidr", "cluster-cidr", "log-level", "bin-dir", "node", "node-ip", "container-runtime-endpoint", "pod-manifest-path", "manifest-url", "resolv-conf"}
 }
 
 // removeNode ends a node for good: its agent, its Node, its containers, its network and its files.

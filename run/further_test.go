@@ -64,11 +64,11 @@ func TestAgentArgs(t *testing.T) {
 		t.Errorf("the nodes are %v", got)
 	}
 	s := Server{Config: c, link: &link.Config{Networks: []netip.Prefix{netip.MustParsePrefix("100.64.3.0/24")}}}
-	s.Node.IPs = s.link.Addresses(1)
+	s.Node.IPs, s.Node.BinDir = s.link.Addresses(1), "/parts"
 	f := s.wanted()[1]
 	want := []string{
 		"agent", "--server=https://100.64.3.1:6443", "--data-dir=" + filepath.Join(dir, "nodes", "a-3"), "--node=a-3", "--resolv-conf=" + f.resolv(),
-		"--node-ip=100.64.3.3", "--service-cidr=10.96.0.0/16", "--cluster-cidr=10.10.0.0/16", "--log-level=warn", "--node-labels=x=1", "--node-labels=y=2", "--max-pods=20",
+		"--node-ip=100.64.3.3", "--service-cidr=10.96.0.0/16", "--cluster-cidr=10.10.0.0/16", "--bin-dir=/parts", "--log-level=warn", "--node-labels=x=1", "--node-labels=y=2", "--max-pods=20",
 	}
 	if got := s.agentArgs(f); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

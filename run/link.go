@@ -45,9 +45,13 @@ func (s *Server) openLink() error {
 	if err := os.MkdirAll(nodesDir(s.DataDir), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the nodes: %w", err)
 	}
+	// All nodes run the same programs, which a release unpacks once.
+	var err error
+	if s.Node.BinDir, err = s.Node.binDir(s.DataDir); err != nil {
+		return err
+	}
 	c := linkOf(s.DataDir)
 	c.Pods = s.clusterCIDRs()
-	var err error
 	if c.Networks, err = linkNetworks(s.DataDir, s.ServiceCIDRs, c.Pods); err != nil {
 		return err
 	}
