@@ -169,8 +169,11 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) close(ctx context.Context) {
-	s.plain.close(ctx)
-	s.tls.close(ctx)
+	var wg sync.WaitGroup
+	for _, d := range []*door{s.plain, s.tls} {
+		wg.Go(func() { d.close(ctx) })
+	}
+	wg.Wait()
 	for _, p := range s.pools {
 		p.Set(nil)
 	}

@@ -90,7 +90,7 @@ func (w *world) isOurs(in *networkingv1.Ingress) bool {
 	if in.DeletionTimestamp != nil {
 		return false
 	}
-	name := in.Annotations[networkingv1beta1Class]
+	name := in.Annotations[classAnnotation]
 	if in.Spec.IngressClassName != nil {
 		name = *in.Spec.IngressClassName
 	} else if name != "" && name == w.own {
@@ -103,8 +103,8 @@ func (w *world) isOurs(in *networkingv1.Ingress) bool {
 	return c != nil && c.Spec.Controller == Controller
 }
 
-// networkingv1beta1Class is the annotation that named the class before there was a field for it.
-const networkingv1beta1Class = "kubernetes.io/ingress.class"
+// classAnnotation is the annotation that named the class before there was a field for it.
+const classAnnotation = "kubernetes.io/ingress.class"
 
 // translation is a plan that is being made.
 type translation struct {

@@ -165,7 +165,7 @@ func TestHostile(t *testing.T) {
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 	for _, text := range nasty {
 		in := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x", Annotations: map[string]string{
-			networkingv1beta1Class: "proa", "nginx.ingress.kubernetes.io/configuration-snippet": text, annotationPrefix + "snippet": text,
+			classAnnotation: "proa", "nginx.ingress.kubernetes.io/configuration-snippet": text, annotationPrefix + "snippet": text,
 			annotationRedirect: text, annotationTimeout: text, annotationMaxBody: text, annotationProtocol: text, annotationRewrite: text,
 		}}}
 		kind := networkingv1.PathTypeImplementationSpecific

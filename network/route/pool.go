@@ -65,9 +65,6 @@ func (p *Pool) Set(addrs []netip.AddrPort) {
 	}
 }
 
-// Endpoints is how many there are.
-func (p *Pool) Endpoints() int { return len(*p.live.Load()) }
-
 // take chooses an endpoint for a request, which must release it. Nil says that there is none.
 func (p *Pool) take(tried []*endpoint) *endpoint {
 	for {
