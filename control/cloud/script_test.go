@@ -25,6 +25,7 @@ import (
 //	sky/gone, sky/off: what has become of a machine
 //	sky/fails: the error of the next call
 //	sky/later, sky/pending: why there is no load balancer yet
+//	sky/ip: where it is, if that is an address
 type sky struct {
 	mu     sync.Mutex
 	routes map[string]cloud.Route
@@ -41,6 +42,9 @@ func (*sky) Ensure(_ context.Context, _ *control.Cluster, svc *corev1.Service, n
 	}
 	if len(nodes) > 0 {
 		out.Ingress = []corev1.LoadBalancerIngress{{Hostname: fmt.Sprintf("%s-with-%d-nodes.sky", svc.Name, len(nodes))}}
+		if ip := svc.Annotations["sky/ip"]; ip != "" {
+			out.Ingress = []corev1.LoadBalancerIngress{{IP: ip}}
+		}
 	}
 	return out, nil
 }

@@ -193,6 +193,13 @@ func (l *balancing) failed(ctx context.Context, c *control.Cluster, svc *corev1.
 
 // publish writes where the load balancer is, if that is not there yet.
 func publish(ctx context.Context, c *control.Cluster, svc *corev1.Service, status corev1.LoadBalancerStatus) (changed bool, err error) {
+	status = *status.DeepCopy()
+	for i := range status.Ingress {
+		// What is stored has this, and would differ from what has not, for ever.
+		if in := &status.Ingress[i]; in.IP != "" && in.IPMode == nil {
+			in.IPMode = new(corev1.LoadBalancerIPModeVIP)
+		}
+	}
 	if apiequality.Semantic.DeepEqual(svc.Status.LoadBalancer.Ingress, status.Ingress) {
 		return false, nil
 	}
