@@ -30,9 +30,6 @@ func ToPorts(first, last uint16) []expr.Any {
 	}}
 }
 
-// NotIn holds when the interface a packet came in by has another name.
-func NotIn(name string) []expr.Any { return iface(expr.MetaKeyIIFNAME, name, expr.CmpOpNeq) }
-
 // Span is the elements that stand for a range of addresses in a set of intervals. One that goes to the last address there is
 // has no end.
 func Span(first, last netip.Addr) []nftables.SetElement {

@@ -3,9 +3,12 @@ package pod
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
+
+	"proa.dev/network/nft"
 )
 
 // drain is where records wait for the end of their interface. The kernel takes tens of milliseconds to remove an interface,
@@ -116,7 +119,13 @@ func (d *drain) release(gone []*record) {
 	if d.n.rules != nil {
 		err = d.n.rules.forgetSources(gone)
 	}
-	if err = errors.Join(err, d.n.forgetConnections(gone)); err != nil {
+	addrs := map[netip.Addr]bool{}
+	for _, r := range gone {
+		for _, a := range r.Addresses {
+			addrs[a] = true
+		}
+	}
+	if err = errors.Join(err, nft.Forget(d.n.host, addrs)); err != nil {
 		d.n.Log.Warn("addresses cannot be used again yet", "err", err)
 		for _, r := range gone {
 			d.add(r)

@@ -216,10 +216,7 @@ func (n *Network) lookAfter(ctx context.Context) {
 }
 
 func (n *Network) mend() {
-	has, err := n.rules.kernel.Has(n.Table)
-	if has && err == nil && !n.rules.sources.missing {
-		has, err = n.rules.kernel.HasBridge(n.Table)
-	}
+	has, err := n.rules.there(n.Table)
 	if has && err == nil {
 		return
 	}

@@ -76,6 +76,18 @@ func (r *rules) write(c Config, records []*record) error {
 	return r.writeSources(c, records)
 }
 
+// there tells whether the kernel has our tables.
+func (r *rules) there(table string) (bool, error) {
+	r.mu.Lock()
+	bridge := !r.sources.missing
+	r.mu.Unlock()
+	has, err := r.kernel.Has(table)
+	if has && err == nil && bridge {
+		return r.kernel.HasBridge(table)
+	}
+	return has, err
+}
+
 func (r *rules) chains(conn *nftables.Conn, t *nftables.Table, c Config) {
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
 		return conn.AddChain(&nftables.Chain{Name: name, Table: t, Type: kind, Hooknum: hook, Priority: priority})

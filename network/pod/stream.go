@@ -1,9 +1,6 @@
 package pod
 
 import (
-	"errors"
-	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -34,39 +31,6 @@ func (n *Network) forgetStreams(r *record) {
 			}
 		}
 	}
-}
-
-// forgetConnections makes the kernel forget all connections of Pods that are gone: policies do not judge again what was let
-// through when it began, and the next owner of an address could go on with it. It is one pass over all connections.
-func (n *Network) forgetConnections(gone []*record) error {
-	of := map[netlink.InetFamily]ends{}
-	for _, r := range gone {
-		for _, a := range r.Addresses {
-			if of[family(a)] == nil {
-				of[family(a)] = ends{}
-			}
-			of[family(a)][a] = true
-		}
-	}
-	for f, addrs := range of {
-		if _, err := n.host.ConntrackDeleteFilters(netlink.ConntrackTable, f, addrs); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return fmt.Errorf("forget connections of Pods that are gone: %w", err)
-		}
-	}
-	return nil
-}
-
-// ends are addresses that connections begin or end at.
-type ends map[netip.Addr]bool
-
-// MatchConntrackFlow says which connections the kernel shall forget.
-func (e ends) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	for _, ip := range []net.IP{f.Forward.SrcIP, f.Forward.DstIP, f.Reverse.SrcIP, f.Reverse.DstIP} {
-		if a, ok := netip.AddrFromSlice(ip); ok && e[a.Unmap()] {
-			return true
-		}
-	}
-	return false
 }
 
 func family(a netip.Addr) netlink.InetFamily {

@@ -20,6 +20,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -68,7 +70,7 @@ type running struct {
 	policies, pods, namespaces client.View   // the last two are nil until there is a policy
 	opened                     chan struct{} // closed when they are not
 	table                      *table
-	streams                    *streams
+	connections                *netlink.Handle
 	begun                      bool // rules were written
 }
 
@@ -160,12 +162,12 @@ func (g *Guard) begin(ctx context.Context, wg *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	streams, err := openStreams()
+	connections, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 	if err != nil {
-		return errors.Join(err, kernel.Close())
+		return errors.Join(fmt.Errorf("open connection tracking: %w", err), kernel.Close())
 	}
 	g.mu.Lock()
-	g.run = &running{policies: policies, opened: make(chan struct{}), table: &table{name: g.Table, answers: g.Answers, kernel: kernel, log: g.Log}, streams: streams}
+	g.run = &running{policies: policies, opened: make(chan struct{}), table: &table{name: g.Table, answers: g.Answers, kernel: kernel, log: g.Log}, connections: connections}
 	g.mu.Unlock()
 	g.touchAll()
 	wg.Go(func() { g.follow(ctx, gr.NetworkPolicies, policies) })
@@ -176,7 +178,7 @@ func (g *Guard) end() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	_ = g.run.table.kernel.Close()
-	g.run.streams.handle.Close()
+	g.run.connections.Close()
 	g.run = nil
 	select {
 	case <-g.ready:
@@ -390,7 +392,7 @@ func (g *Guard) commit() error {
 	if first || len(lost) == 0 || !g.facts.isolated() {
 		return nil
 	}
-	if err := g.run.streams.forget(lost); err != nil {
+	if err := nft.Forget(g.run.connections, lost); err != nil {
 		g.Log.Warn("connections of Pods that are gone may be used by those who have their addresses now", "err", err)
 	}
 	return nil

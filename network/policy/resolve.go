@@ -34,6 +34,9 @@ func newResolver(node string) *resolver {
 
 // setPod notes what the API says of a Pod; nil says that it has none of this name.
 func (r *resolver) setPod(k key, p *corev1.Pod) {
+	if r.api[k] == p {
+		return
+	}
 	if p == nil {
 		delete(r.api, k)
 	} else {
