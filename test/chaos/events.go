@@ -10,6 +10,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Events says what happens to a cluster of several nodes under steady traffic.
@@ -81,6 +82,9 @@ func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err
 		if e.InTurn {
 			kind = kinds[i%len(kinds)]
 		}
+		if err = st.spread(ctx); err != nil {
+			break
+		}
 		var happened Event
 		happened, err = e.happen(ctx, st, clients, kind, st.nodes[1+dice.IntN(len(st.nodes)-1)])
 		if err != nil {
@@ -111,6 +115,31 @@ func (st *stand) steady(ctx context.Context, rate float64) (all Clients, err err
 		all = append(all, client)
 	}
 	return all, nil
+}
+
+// spread brings Pods back to nodes that have lost theirs, so that the next event finds some everywhere: by a rollout, which costs
+// no request.
+func (st *stand) spread(ctx context.Context) error {
+	var pods corev1.PodList
+	if err := st.get(ctx, &pods, "pods", "-n", namespace, "-l", "app=web"); err != nil {
+		return err
+	}
+	has := map[string]bool{}
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp == nil {
+			has[p.Spec.NodeName] = true
+		}
+	}
+	if len(has) == len(st.nodes) {
+		return nil
+	}
+	if _, err := st.kubectl(ctx, "", "rollout", "restart", "-n", namespace, "deployment/web"); err != nil {
+		return err
+	}
+	if _, err := st.kubectl(ctx, "", "rollout", "status", "-n", namespace, "deployment/web", "--timeout=180s"); err != nil {
+		return err
+	}
+	return st.gone(ctx)
 }
 
 // happen lets one event happen and waits until all is well.
