@@ -36,7 +36,8 @@ unit:
 	cd examples/operator && $(GO) test $(TAGS) ./...
 
 e2e: build
-	PROA_BIN=$(CURDIR)/bin/proa $(GO) test $(TAGS) -count=1 -timeout 15m ./test/e2e
+	-$(GO) run ./test/upstream/cmd kubectl kubectl-old helm helm3 >/dev/null
+	PROA_BIN=$(CURDIR)/bin/proa $(GO) test $(TAGS) -count=1 -timeout 25m ./test/e2e
 
 race:
 	CGO_ENABLED=1 go test $(TAGS) -race -timeout 40m ./...
