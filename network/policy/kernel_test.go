@@ -246,3 +246,40 @@ func (d *dice) relabel(k key) string {
 	}
 	return fmt.Sprintf("labels of %s %v and of namespace %s %v", k, p.Labels, namespace, d.namespaces[namespace])
 }
+
+// TestLargePolicy puts the largest policies in force that anybody could make: thousands of blocks, and hundreds of ports.
+func TestLargePolicy(t *testing.T) {
+	nettest.Need(t)
+	kernel, err := nft.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Close()
+	defer func() {
+		if err := kernel.Remove(testTable); err != nil {
+			t.Error(err)
+		}
+	}()
+	s := newStage()
+	s.do(t, "namespace a")
+	s.do(t, "pod a/db 10.0.0.1,fd00::1 app=db")
+	var blocks, ports []string
+	for i := range 3001 {
+		blocks = append(blocks, fmt.Sprintf("{ipBlock: {cidr: 192.%d.%d.0/25}}", i>>8, i&255), fmt.Sprintf(`{ipBlock: {cidr: "2001:db8:%x::/64"}}`, i))
+	}
+	for i := range 500 {
+		ports = append(ports, fmt.Sprintf("{port: %d, endPort: %d}", 1000+10*i, 1005+10*i))
+	}
+	for _, extra := range []string{"{ipBlock: {cidr: 255.255.255.0/24}}", `{ipBlock: {cidr: "ffff::/16"}}`, "{ipBlock: {cidr: 0.0.0.0/0}}", `{ipBlock: {cidr: "::/0"}}`} {
+		blocks = append(blocks, extra)
+		s.do(t, fmt.Sprintf("policy a/p {podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{from: [%[1]s], ports: [%[2]s]}], egress: [{to: [%[1]s]}]}",
+			strings.Join(blocks, ", "), strings.Join(ports, ", ")))
+		tab := &table{name: testTable, kernel: kernel, log: slog.New(slog.DiscardHandler)}
+		if err := tab.commit(s.nodes["n1"].world); err != nil {
+			t.Fatalf("with %s: %v", extra, err)
+		}
+		if has, err := kernel.Has(testTable); !has || err != nil {
+			t.Errorf("with %s: the table is not there: %v", extra, err)
+		}
+	}
+}
