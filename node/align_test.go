@@ -5,12 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"proa.dev/kinds/gr"
 	"proa.dev/node"
 	"proa.dev/node/shutdown"
 	"proa.dev/node/topology"
@@ -65,6 +67,19 @@ func TestProcessors(t *testing.T) {
 	if got := r.group(alone, "cpuset", "cpuset.mems"); got != "0" {
 		t.Errorf("its memory is of the nodes %q", got)
 	}
+	// It cannot have more of what it has alone while it runs.
+	other := r.pod("alone")
+	for _, list := range []corev1.ResourceList{other.Spec.Containers[0].Resources.Limits, other.Spec.Containers[0].Resources.Requests} {
+		list[corev1.ResourceCPU] = resource.MustParse("1500m")
+	}
+	if _, err := r.Update(t.Context(), gr.Pods, other, "resize"); err != nil {
+		t.Fatal(err)
+	}
+	r.await("alone", "cannot be resized", func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible && c.Message == `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
+		})
+	})
 	r.run("more", `resources: {limits: {cpu: 1, memory: 32Mi}}`)
 	r.rejected("more", "TopologyAffinityError", "Pod was rejected: Resources cannot be allocated with Topology locality")
 

@@ -2,11 +2,13 @@ package node
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/node/admit"
+	"proa.dev/node/cgroup"
 	"proa.dev/node/pod"
 )
 
@@ -51,12 +53,53 @@ func over(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// fits says whether the node has what a running Pod asks for now.
-func (a *Agent) fits(p *corev1.Pod) pod.Fit {
+// fits says whether the node has what a running Pod asks for now, and can give it while the Pod runs.
+func (a *Agent) fits(p, has *corev1.Pod) pod.Fit {
+	if why := a.never(p, has); why != "" {
+		return pod.Fit{Reason: corev1.PodReasonInfeasible, Message: why}
+	}
 	if no := admit.Resize(p, a.others(p), a.place()); no != nil {
 		return pod.Fit{Reason: no.Reason, Message: no.Message}
 	}
 	return pod.Fit{}
+}
+
+// never says why a Pod cannot have other resources while it runs: what was given to it alone cannot be changed, nor can swap.
+func (a *Agent) never(p, has *corev1.Pod) string {
+	guaranteed := cgroup.Class(p) == corev1.PodQOSGuaranteed
+	switch {
+	case a.limits.Swapping && changes(p, has, func(now, before *corev1.Container) bool {
+		return differs(now, before, corev1.ResourceMemory) && !restartsFor(before, corev1.ResourceMemory) && (a.limits.Swaps(p, now) || a.limits.Swaps(has, before))
+	}):
+		return "In-place resize of containers with swap is not supported."
+	case guaranteed && a.Align.CPUs == "static" && changes(p, has, func(now, before *corev1.Container) bool { return differs(now, before, corev1.ResourceCPU) }):
+		return `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
+	case guaranteed && a.Align.Memory == "Static" && changes(p, has, func(now, before *corev1.Container) bool { return differs(now, before, corev1.ResourceMemory) }):
+		return `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`
+	}
+	return ""
+}
+
+// changes says that something is true of a container of a Pod and the same one before.
+func changes(p, has *corev1.Pod, is func(now, before *corev1.Container) bool) bool {
+	for _, x := range [][2][]corev1.Container{{p.Spec.InitContainers, has.Spec.InitContainers}, {p.Spec.Containers, has.Spec.Containers}} {
+		for i := range x[0] {
+			if i < len(x[1]) && is(&x[0][i], &x[1][i]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func differs(a, b *corev1.Container, name corev1.ResourceName) bool {
+	return a.Resources.Requests.Name(name, "").Cmp(*b.Resources.Requests.Name(name, "")) != 0
+}
+
+func restartsFor(c *corev1.Container, name corev1.ResourceName) bool {
+	return slices.ContainsFunc(c.ResizePolicy, func(r corev1.ContainerResizePolicy) bool {
+		return r.ResourceName == name && r.RestartPolicy == corev1.RestartContainer
+	})
 }
 
 // place is the node as Pods are admitted to it.

@@ -134,6 +134,7 @@ type Agent struct {
 	claims     *dra.Manager
 	topology   *topology.Manager
 	align      aligned
+	limits     container.Limits
 	shutdown   *shutdown.Manager
 	entering   atomic.Value // the UID of the Pod that is being admitted
 	complete   atomic.Bool  // the sources have told of all Pods
@@ -190,9 +191,10 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	}
 	told := teller{a.events}
 	machine := (&self.Host{}).Machine()
+	a.limits = container.Limits{Host: host, Memory: machine.Memory, Swap: machine.Swap, Policy: policy, Swapping: c.Swap, Pin: a.pin}
 	maker, err := container.New(container.Config{
 		Data: c.Dir, Refs: a.refs, Cluster: c.Client, Services: services, Told: told, Parent: a.groups.Parent,
-		NodeIPs: a.ips, Allocatable: a.allocatable, DNS: c.DNS, Limits: container.Limits{Host: host, Memory: machine.Memory, Swap: machine.Swap, Policy: policy, Swapping: c.Swap, Pin: a.pin},
+		NodeIPs: a.ips, Allocatable: a.allocatable, DNS: c.DNS, Limits: a.limits,
 		SeccompDefault: c.SeccompDefault,
 		Users:          c.Users, Groups: func(p *corev1.Pod) []int64 { return a.volumes.Groups(p) },
 	})

@@ -131,6 +131,11 @@ func (l Limits) swap(out *cri.LinuxContainerResources, p *corev1.Pod, c *corev1.
 	out.Unified["memory.swap.max"] = strconv.FormatInt(l.swapOf(p, c), 10)
 }
 
+// Swaps says that a container may use swap.
+func (l Limits) Swaps(p *corev1.Pod, c *corev1.Container) bool {
+	return l.Host.Swap && l.Host.Version == 2 && l.swapOf(p, c) > 0
+}
+
 // swapOf is the swap that a container gets: its part of the machine's, as large as its part of the memory. Who has a fixed
 // amount of memory, or asks for none, gets none.
 func (l Limits) swapOf(p *corev1.Pod, c *corev1.Container) int64 {

@@ -54,8 +54,8 @@ type Config struct {
 	Shorten func(p *corev1.Pod, st *corev1.PodStatus)
 	// Expand replaces $(NAME) in a path by what an environment says.
 	Expand func(text string, env []*cri.KeyValue) (string, error)
-	// Fits says whether the node has what a running Pod asks for now; nil says that it always does.
-	Fits func(p *corev1.Pod) Fit
+	// Fits says whether the node has what a running Pod asks for now, beside what it has; nil says that it always does.
+	Fits func(p, has *corev1.Pod) Fit
 	// HostIPs are the addresses of the node.
 	HostIPs func() []netip.Addr
 	// Logs is the folder of the logs of all Pods.

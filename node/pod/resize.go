@@ -107,7 +107,7 @@ func (w *worker) allot(p *corev1.Pod, f *fact.Pod) *corev1.Pod {
 		return p
 	}
 	if len(f.Containers) > 0 && w.m.Fits != nil {
-		if fit := w.m.Fits(p); fit.Reason != "" {
+		if fit := w.m.Fits(p, w.allotted.apply(p)); fit.Reason != "" {
 			w.pending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: fit.Reason, Message: fit.Message, ObservedGeneration: p.Generation}
 			if w.toldFit != fit {
 				w.toldFit = fit
