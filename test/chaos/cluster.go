@@ -27,8 +27,9 @@ type Cluster struct {
 	Kubeconfig string
 	// Tool is the program of the image proa.test/tool:1, for this machine.
 	Tool string
-	// Say tells what happens. May be nil.
-	Say func(format string, args ...any)
+	// Say tells what happens, Failed of each request that fails. Both may be nil.
+	Say    func(format string, args ...any)
+	Failed func(Failure)
 }
 
 func (c *Cluster) say(format string, args ...any) {

@@ -47,6 +47,7 @@ func (f Failure) End() time.Time { return f.At.Add(time.Duration(f.Took * float6
 type Client struct {
 	From string
 
+	tell  func(Failure)
 	cmd   *exec.Cmd
 	stdin io.Closer
 	read  sync.WaitGroup
@@ -60,22 +61,23 @@ type Client struct {
 // place is where a client runs: it makes a command of the tool's arguments.
 type place struct {
 	name    string
+	tell    func(Failure)
 	command func(ctx context.Context, args []string) *exec.Cmd
 }
 
 // onNode is a client on the machine itself, which is the first node.
 func (c *Cluster) onNode() place {
-	return place{"node", func(ctx context.Context, args []string) *exec.Cmd { return exec.CommandContext(ctx, c.Tool, args...) }}
+	return place{"node", c.Failed, func(ctx context.Context, args []string) *exec.Cmd { return exec.CommandContext(ctx, c.Tool, args...) }}
 }
 
 // within is a client in a namespace.
 func (c *Cluster) within(name string, n *lab.Net) place {
-	return place{name, func(ctx context.Context, args []string) *exec.Cmd { return n.Command(ctx, c.Tool, args...) }}
+	return place{name, c.Failed, func(ctx context.Context, args []string) *exec.Cmd { return n.Command(ctx, c.Tool, args...) }}
 }
 
 // inPod is a client in a container.
 func (c *Cluster) inPod(name, namespace, pod string) place {
-	return place{name, func(ctx context.Context, args []string) *exec.Cmd {
+	return place{name, c.Failed, func(ctx context.Context, args []string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, c.Kubectl, append([]string{"exec", "-i", "-n", namespace, pod, "--", "/tool"}, args...)...)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)
 		return cmd
@@ -89,7 +91,7 @@ func (p place) start(ctx context.Context, rate float64, host string, urls ...str
 
 func (p place) startWith(ctx context.Context, rate float64, flags []string, urls ...string) (*Client, error) {
 	args := append([]string{"load", "-until-eof", "-rate", fmt.Sprint(rate)}, flags...)
-	client := &Client{From: p.name, cmd: p.command(context.WithoutCancel(ctx), append(args, urls...))}
+	client := &Client{From: p.name, tell: p.tell, cmd: p.command(context.WithoutCancel(ctx), append(args, urls...))}
 	stdin, err := client.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -130,6 +132,9 @@ func (c *Client) follow(r io.Reader) {
 		if !f.At.IsZero() {
 			f.From = c.From
 			c.failures = append(c.failures, f)
+			if c.tell != nil {
+				c.tell(f)
+			}
 		} else {
 			var l Lane
 			if json.Unmarshal(lines.Bytes(), &l) == nil {

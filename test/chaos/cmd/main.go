@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -138,6 +139,9 @@ func (f flags) within(ctx context.Context, what string) (err error) {
 	c := &chaos.Cluster{Kubectl: bins["kubectl"], Kubeconfig: filepath.Join(data, "admin.kubeconfig"), Tool: tool, Say: func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 	}}
+	if c.Failed, err = f.teller(); err != nil {
+		return err
+	}
 	switch what {
 	case "rollouts":
 		return f.rollouts(ctx, c)
@@ -156,7 +160,6 @@ func (f flags) events(ctx context.Context, c *chaos.Cluster) error {
 	fmt.Printf("Seed %d, %g requests a second.\n\n%s\n", f.seed, f.rate, chaos.EventTable(events))
 	if out != nil {
 		fmt.Println(chaos.Table(out.Totals, out.Names))
-		err = errors.Join(err, f.write(out.Failures))
 	}
 	return err
 }
@@ -169,7 +172,6 @@ func (f flags) rollouts(ctx context.Context, c *chaos.Cluster) error {
 	out, err := r.Run(ctx, c)
 	if out != nil {
 		fmt.Println(out.Text())
-		err = errors.Join(err, f.write(out.Failures))
 	}
 	if err == nil && len(out.Failures) > 0 {
 		err = errors.New("requests failed")
@@ -177,19 +179,22 @@ func (f flags) rollouts(ctx context.Context, c *chaos.Cluster) error {
 	return err
 }
 
-func (f flags) write(failures []chaos.Failure) error {
+// teller writes failures to a file as they come.
+func (f flags) teller() (func(chaos.Failure), error) {
 	if f.file == "" {
-		return nil
+		return nil, nil
 	}
 	file, err := os.Create(f.file)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var mu sync.Mutex // guards lines: many clients tell
 	lines := json.NewEncoder(file)
-	for _, x := range failures {
-		err = errors.Join(err, lines.Encode(x))
-	}
-	return errors.Join(err, file.Close())
+	return func(x chaos.Failure) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = lines.Encode(x)
+	}, nil
 }
 
 // command runs proa, and shows what it says.
