@@ -120,9 +120,6 @@ func (f Family) within(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any 
 	}
 }
 
-// In holds when the interface a packet came in by has the name.
-func In(name string) []expr.Any { return iface(expr.MetaKeyIIFNAME, name, expr.CmpOpEq) }
-
 // NotIn holds when the interface a packet came in by has another name.
 func NotIn(name string) []expr.Any { return iface(expr.MetaKeyIIFNAME, name, expr.CmpOpNeq) }
 
