@@ -56,6 +56,7 @@ var layers = []layer{
 	{"schedule/*", "kinds errs kv", "what it works things out with knows neither queue nor cluster"},
 	{"node", ". client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
 	{"node/simulate", "control client kinds hop errs kv", "simulated nodes are loops, and use the engine of loops"},
+	{"node/clustertest", "proatest client kinds", "it gives tests of a node a cluster; only tests import it"},
 	{"node/*", "node client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},
 	{"node/volume/*", "node kinds errs", "what volumes are made with knows no cluster"},
 	{"network", ". client kinds hop errs kv", "from hop 9 on a part is a client among others, with no side door"},

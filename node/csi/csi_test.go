@@ -21,35 +21,25 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"sigs.k8s.io/yaml"
 
-	"proa.dev/client"
 	"proa.dev/kinds/gr"
-	"proa.dev/kinds/kind"
+	"proa.dev/node/clustertest"
 	"proa.dev/node/csi"
 	"proa.dev/node/plugin"
 	"proa.dev/node/refs"
 	"proa.dev/node/volume"
 	"proa.dev/node/volume/mounts"
-	"proa.dev/proatest"
 )
 
 // world is a cluster with one node that storage drivers can register with.
 type world struct {
-	*testing.T
-	cluster *proatest.Cluster
-	agent   client.Client
-	pods    client.View
+	*clustertest.World
+	t       *testing.T
 	dir     string
 	refs    *refs.Refs
 	stop    func()
 	drivers *csi.Drivers
 	*volume.Volumes
-
-	mu     sync.Mutex
-	events []string
 }
 
 func start(t *testing.T) *world {
@@ -57,21 +47,13 @@ func start(t *testing.T) *world {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount")
 	}
-	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
 	dir, err := os.MkdirTemp("", "csi") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, cluster: c, dir: dir}
-	w.agent = c.Server.Client(&user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes", "system:authenticated"}})
-	w.create(gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}}})
-	if w.pods, err = w.agent.Part(t.Context(), gr.Pods, client.Scope{Node: "n1"}); err != nil {
-		t.Fatal(err)
-	}
-	w.until("the default service account", func() bool {
-		_, err := c.Client.Get(t.Context(), gr.ServiceAccounts, "default", "default", "")
-		return err == nil
-	})
+	w := &world{t: t, dir: dir, World: clustertest.Start(t, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+	})}
 	w.begin()
 	t.Cleanup(func() {
 		w.stop()
@@ -88,10 +70,10 @@ func start(t *testing.T) *world {
 // begin starts an agent that knows nothing.
 func (w *world) begin() {
 	log := slog.New(slog.NewTextHandler(w.Output(), nil))
-	w.refs = refs.New(w.agent, log)
-	w.drivers = csi.New(csi.Config{Dir: w.dir, Node: "n1", Client: w.agent, Refs: w.refs, Told: w, Log: log})
+	w.refs = refs.New(w.Agent, log)
+	w.drivers = csi.New(csi.Config{Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Told: w, Log: log})
 	w.Volumes = volume.New(volume.Parts{
-		Dir: w.dir, Node: "n1", Client: w.agent, Refs: w.refs, Told: w, Drivers: w.drivers, Log: log,
+		Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Told: w, Drivers: w.drivers, Log: log,
 		Allocatable: func() corev1.ResourceList { return corev1.ResourceList{} },
 	})
 	ctx, stop := context.WithCancel(w.Context())
@@ -107,54 +89,22 @@ func (w *world) begin() {
 	w.stop = sync.OnceFunc(func() { stop(); all.Wait(); w.refs.Close(); w.drivers.Close() })
 }
 
-func (w *world) Event(_ *corev1.Pod, _, eventType, reason, format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.events = append(w.events, fmt.Sprintf("%s %s %s", eventType, reason, fmt.Sprintf(format, args...)))
-}
-
-func (w *world) told(event string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Contains(w.events, event)
-}
-
-func (w *world) create(on schema.GroupResource, o kind.Object) kind.Object {
-	w.Helper()
-	made, err := w.cluster.Client.Create(w.Context(), on, o)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return made
-}
-
-func (w *world) until(what string, ok func() bool) {
-	w.Helper()
-	for begin := time.Now(); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(begin) > 20*time.Second {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.Fatalf("waited in vain for %s; events: %q", what, w.events)
-		}
-	}
-}
-
 // driver lets a driver register, and waits until the CSINode names it.
 func (w *world) driver(f *fake, o *storagev1.CSIDriverSpec) (stop func()) {
 	w.Helper()
 	if o != nil {
-		w.create(gr.CSIDrivers, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: *o})
+		w.Create(gr.CSIDrivers, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: *o})
 	}
 	f.store = filepath.Join(w.dir, "store-"+f.name)
 	f.versions = []string{"1.0.0"}
-	stop = f.serve(w.T, filepath.Join(w.dir, "plugins_registry"))
-	w.until("the driver to be registered", func() bool { return slices.Contains(w.registered(), f.name) })
+	stop = f.serve(w.t, filepath.Join(w.dir, "plugins_registry"))
+	w.Until("the driver to be registered", func() bool { return slices.Contains(w.registered(), f.name) })
 	return stop
 }
 
 // registered are the drivers that the CSINode names.
 func (w *world) registered() (out []string) {
-	o, err := w.cluster.Client.Get(w.Context(), gr.CSINodes, "", "n1", "")
+	o, err := w.Cluster.Client.Get(w.Context(), gr.CSINodes, "", "n1", "")
 	if err != nil {
 		return nil
 	}
@@ -164,27 +114,10 @@ func (w *world) registered() (out []string) {
 	return out
 }
 
-func (w *world) pod(name, spec string) *corev1.Pod {
-	w.Helper()
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
-	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
-		w.Fatal(err)
-	}
-	p.Spec.NodeName, p.Spec.AutomountServiceAccountToken = "n1", new(false)
-	for i := range p.Spec.Containers {
-		p.Spec.Containers[i].Image = "none"
-	}
-	p = w.create(gr.Pods, p).(*corev1.Pod)
-	if err := w.pods.Reach(w.Context(), 0); err != nil {
-		w.Fatal(err)
-	}
-	return p
-}
-
 func (w *world) mount(p *corev1.Pod) {
 	w.Helper()
 	if err := w.Mount(w.Context(), p); err != nil {
-		w.Fatal(err, w.events)
+		w.Fatal(err, w.Events())
 	}
 }
 
@@ -203,20 +136,20 @@ func (w *world) volume(name string, pv corev1.PersistentVolumeSpec) {
 	if len(pv.AccessModes) == 0 {
 		pv.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	}
-	w.create(gr.PersistentVolumes, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: pv})
-	w.create(gr.PersistentVolumeClaims, &corev1.PersistentVolumeClaim{
+	w.Create(gr.PersistentVolumes, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: pv})
+	w.Create(gr.PersistentVolumeClaims, &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: pv.AccessModes, StorageClassName: new("by-hand"), VolumeName: name, VolumeMode: pv.VolumeMode,
 			Resources: corev1.VolumeResourceRequirements{Requests: size},
 		},
 	})
-	w.until("the claim to be bound", func() bool { return w.claim(name).Status.Phase == corev1.ClaimBound })
+	w.Until("the claim to be bound", func() bool { return w.claim(name).Status.Phase == corev1.ClaimBound })
 }
 
 func (w *world) claim(name string) *corev1.PersistentVolumeClaim {
 	w.Helper()
-	o, err := w.cluster.Client.Get(w.Context(), gr.PersistentVolumeClaims, "default", name, "")
+	o, err := w.Cluster.Client.Get(w.Context(), gr.PersistentVolumeClaims, "default", name, "")
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -246,7 +179,7 @@ func TestRegistration(t *testing.T) {
 	}
 	f := &fake{name: "a.example.com"}
 	stop := w.driver(f, nil)
-	o, err := w.cluster.Client.Get(t.Context(), gr.CSINodes, "", "n1", "")
+	o, err := w.Cluster.Client.Get(t.Context(), gr.CSINodes, "", "n1", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +189,7 @@ func TestRegistration(t *testing.T) {
 		t.Errorf("the CSINode is %+v", n)
 	}
 	node := func() *corev1.Node {
-		o, err := w.cluster.Client.Get(t.Context(), gr.Nodes, "", "n1", "")
+		o, err := w.Cluster.Client.Get(t.Context(), gr.Nodes, "", "n1", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,20 +205,20 @@ func TestRegistration(t *testing.T) {
 			return slices.Equal(f.told, slices.Repeat([]string{"true "}, n))
 		}
 	}
-	w.until("the driver to be told", times(1))
+	w.Until("the driver to be told", times(1))
 	// The agent goes and comes back: the driver stays.
 	w.stop()
 	if got := w.registered(); !slices.Equal(got, []string{"a.example.com"}) {
 		t.Errorf("without the agent the CSINode names %v", got)
 	}
 	w.begin()
-	w.until("the driver to be told again", times(2))
+	w.Until("the driver to be told again", times(2))
 	stop()
-	w.until("the driver to be forgotten", func() bool { return len(w.registered()) == 0 })
-	w.until("the Node to forget it", func() bool { return node().Annotations["csi.volume.kubernetes.io/nodeid"] == "" })
+	w.Until("the driver to be forgotten", func() bool { return len(w.registered()) == 0 })
+	w.Until("the Node to forget it", func() bool { return node().Annotations["csi.volume.kubernetes.io/nodeid"] == "" })
 	old := &fake{name: "old.example.com", versions: []string{"0.3.0"}, store: filepath.Join(w.dir, "store-old")}
 	defer old.serve(t, filepath.Join(w.dir, "plugins_registry"))()
-	w.until("the refusal", func() bool {
+	w.Until("the refusal", func() bool {
 		old.mu.Lock()
 		defer old.mu.Unlock()
 		return len(old.told) > 0 && strings.HasPrefix(old.told[0], "false validation failed for CSI Driver old.example.com")
@@ -296,12 +229,12 @@ func TestPersistentVolume(t *testing.T) {
 	w := start(t)
 	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages}}
 	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false), PodInfoOnMount: new(true), FSGroupPolicy: new(storagev1.FileFSGroupPolicy)})
-	w.create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, StringData: map[string]string{"key": "hush"}})
+	w.Create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, StringData: map[string]string{"key": "hush"}})
 	w.volume("vol", corev1.PersistentVolumeSpec{MountOptions: nil, PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 		Driver: f.name, VolumeHandle: "h1", FSType: "ext4", VolumeAttributes: map[string]string{"k": "v"}, NodeStageSecretRef: &corev1.SecretReference{Namespace: "default", Name: "s"},
 	}}})
 	const spec = `{securityContext: {fsGroup: 42}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`
-	a, b := w.pod("a", spec), w.pod("b", spec)
+	a, b := w.Pod("a", spec), w.Pod("b", spec)
 	w.mount(a)
 	w.want(f, "stage h1 SINGLE_NODE_WRITER ext4 [key=hush] {k=v}",
 		fmt.Sprintf("publish h1 ro=false group= [] {csi.storage.k8s.io/ephemeral=false,csi.storage.k8s.io/pod.name=a,csi.storage.k8s.io/pod.namespace=default,csi.storage.k8s.io/pod.uid=%s,csi.storage.k8s.io/serviceAccount.name=default,k=v}", a.UID))
@@ -323,7 +256,7 @@ func TestPersistentVolume(t *testing.T) {
 	// An agent that knows nothing takes back the rest.
 	w.stop()
 	w.begin()
-	w.until("the driver to be back", func() bool { return w.Unmount(t.Context(), b.UID) == nil })
+	w.Until("the driver to be back", func() bool { return w.Unmount(t.Context(), b.UID) == nil })
 	w.want(f, "unpublish h1", "unstage h1")
 	if left, err := filepath.Glob(filepath.Join(w.dir, "plugins/kubernetes.io/csi", f.name, "*")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
@@ -336,22 +269,22 @@ func TestPersistentVolume(t *testing.T) {
 func TestFailures(t *testing.T) {
 	w := start(t)
 	w.volume("vol", corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "a.example.com", VolumeHandle: "h1"}}})
-	p := w.pod("a", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
+	p := w.Pod("a", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	done := make(chan error, 1)
 	go func() { done <- w.Mount(t.Context(), p) }()
-	w.until("the missing driver", func() bool {
-		return w.told(`Warning FailedMount MountVolume.MountDevice failed for volume "vol" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name a.example.com not found in the list of registered CSI drivers`)
+	w.Until("the missing driver", func() bool {
+		return w.Told(`Warning FailedMount MountVolume.MountDevice failed for volume "vol" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name a.example.com not found in the list of registered CSI drivers`)
 	})
 	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages}}
 	f.setFail("stage", status.Error(codes.Internal, "no power"))
 	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false)})
 	w.Wake(p.UID)
-	w.until("the failure of the driver", func() bool {
-		return w.told(`Warning FailedMount MountVolume.MountDevice failed for volume "vol" : rpc error: code = Internal desc = no power`)
+	w.Until("the failure of the driver", func() bool {
+		return w.Told(`Warning FailedMount MountVolume.MountDevice failed for volume "vol" : rpc error: code = Internal desc = no power`)
 	})
 	f.setFail("publish", status.Error(codes.Internal, "no room"))
-	w.until("the other failure of the driver", func() bool {
-		return w.told(`Warning FailedMount MountVolume.SetUp failed for volume "vol" : rpc error: code = Internal desc = no room`)
+	w.Until("the other failure of the driver", func() bool {
+		return w.Told(`Warning FailedMount MountVolume.SetUp failed for volume "vol" : rpc error: code = Internal desc = no room`)
 	})
 	f.setFail("", nil)
 	if err := <-done; err != nil {
@@ -383,7 +316,7 @@ func TestInline(t *testing.T) {
 		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
 		TokenRequests:        []storagev1.TokenRequest{{Audience: "vault"}}, RequiresRepublish: new(true),
 	})
-	p := w.pod("a", `{securityContext: {fsGroup: 42}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, csi: {driver: a.example.com, readOnly: true, volumeAttributes: {x: "y"}}}]}`)
+	p := w.Pod("a", `{securityContext: {fsGroup: 42}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, csi: {driver: a.example.com, readOnly: true, volumeAttributes: {x: "y"}}}]}`)
 	w.mount(p)
 	got := f.take()
 	if len(got) != 1 || !strings.Contains(got[0], "ro=true group=42 [] {csi.storage.k8s.io/serviceAccount.tokens={\"vault\":{\"token\":\"") || !strings.HasSuffix(got[0], ",x=y}") {
@@ -394,14 +327,14 @@ func TestInline(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	w.volume("vol", corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name, VolumeHandle: "h1"}}})
-	p = w.pod("b", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
+	p = w.Pod("b", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
 	if err := w.Mount(ctx, p); err == nil {
 		t.Error("a driver of inline volumes was asked for another one")
 	}
-	if event := `Warning FailedMount MountVolume.SetUp failed for volume "vol" : kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode "Persistent" not supported by driver a.example.com (only supports ["Ephemeral"])`; !w.told(event) {
-		t.Errorf("the events are %q", w.events)
+	if event := `Warning FailedMount MountVolume.SetUp failed for volume "vol" : kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode "Persistent" not supported by driver a.example.com (only supports ["Ephemeral"])`; !w.Told(event) {
+		t.Errorf("the events are %q", w.Events())
 	}
 }
 
@@ -411,18 +344,18 @@ func TestAttached(t *testing.T) {
 	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages, expands}}
 	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(true)})
 	w.volume("vol", corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name, VolumeHandle: "h1"}}})
-	p := w.pod("a", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
+	p := w.Pod("a", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	done := make(chan error, 1)
 	go func() { done <- w.Mount(t.Context(), p) }()
-	attachments, err := w.cluster.Client.View(t.Context(), gr.VolumeAttachments)
+	attachments, err := w.Cluster.Client.View(t.Context(), gr.VolumeAttachments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.until("the volume to be attached", func() bool { // the cluster's own loop makes the attachment; this is its driver's part
+	w.Until("the volume to be attached", func() bool { // the cluster's own loop makes the attachment; this is its driver's part
 		for o := range attachments.List("") {
 			a := o.(*storagev1.VolumeAttachment).DeepCopy()
 			a.Status.Attached, a.Status.AttachmentMetadata = true, map[string]string{"slot": "3"}
-			_, err := w.cluster.Client.Update(t.Context(), gr.VolumeAttachments, a, "status")
+			_, err := w.Cluster.Client.Update(t.Context(), gr.VolumeAttachments, a, "status")
 			return err == nil
 		}
 		return false
@@ -442,23 +375,23 @@ func TestAttached(t *testing.T) {
 	if got := w.InUse(); !slices.Equal(got, want) {
 		t.Errorf("in use after a restart: %v", got)
 	}
-	w.until("the driver to be back", func() bool { return w.Mount(t.Context(), p) == nil })
+	w.Until("the driver to be back", func() bool { return w.Mount(t.Context(), p) == nil })
 	w.want(f)
 	// The volume has grown.
-	o, err := w.cluster.Client.Get(t.Context(), gr.PersistentVolumes, "", "vol", "")
+	o, err := w.Cluster.Client.Get(t.Context(), gr.PersistentVolumes, "", "vol", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	pv := o.(*corev1.PersistentVolume)
 	pv.Spec.Capacity["storage"] = resource.MustParse("2Gi")
-	if _, err := w.cluster.Client.Update(t.Context(), gr.PersistentVolumes, pv, ""); err != nil {
+	if _, err := w.Cluster.Client.Update(t.Context(), gr.PersistentVolumes, pv, ""); err != nil {
 		t.Fatal(err)
 	}
 	w.stop()
 	w.begin()
-	w.until("the driver to be back", func() bool { return w.Mount(t.Context(), p) == nil })
+	w.Until("the driver to be back", func() bool { return w.Mount(t.Context(), p) == nil })
 	w.want(f, "expand h1 2147483648")
-	w.until("the claim to know", func() bool { q := w.claim("vol").Status.Capacity["storage"]; return q.String() == "2Gi" })
+	w.Until("the claim to know", func() bool { q := w.claim("vol").Status.Capacity["storage"]; return q.String() == "2Gi" })
 	w.unmount(p)
 	if got := w.InUse(); len(got) != 0 {
 		t.Errorf("in use: %v", got)
@@ -470,7 +403,7 @@ func TestBlock(t *testing.T) {
 	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages}}
 	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false)})
 	w.volume("vol", corev1.PersistentVolumeSpec{VolumeMode: new(corev1.PersistentVolumeBlock), PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name, VolumeHandle: "h1"}}})
-	p := w.pod("a", `{containers: [{name: c, volumeDevices: [{name: d, devicePath: /dev/x}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
+	p := w.Pod("a", `{containers: [{name: c, volumeDevices: [{name: d, devicePath: /dev/x}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	w.mount(p)
 	w.want(f, "stage h1 SINGLE_NODE_WRITER  [] {}", "publish h1 ro=false group= [] {}")
 	_, devices, err := w.Binds(t.Context(), p, &p.Spec.Containers[0], nil)
@@ -485,7 +418,7 @@ func TestBlock(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(w.dir, "plugins/kubernetes.io/csi/volumeDevices/publish/vol")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("left: %v", err)
 	}
-	wrong := w.pod("b", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
+	wrong := w.Pod("b", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	if err := w.Mount(t.Context(), wrong); err == nil || !strings.HasSuffix(err.Error(), "volume d has volumeMode Block, but is specified in volumeMounts") {
 		t.Errorf("got %v", err)
 	}
@@ -503,6 +436,6 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.driver(f, nil)
-	w.until("the rest to be taken away", func() bool { _, err := os.Lstat(left); return errors.Is(err, fs.ErrNotExist) })
+	w.Until("the rest to be taken away", func() bool { _, err := os.Lstat(left); return errors.Is(err, fs.ErrNotExist) })
 	w.want(f, "unstage h9")
 }

@@ -1,10 +1,7 @@
 package source
 
 import (
-	"context"
 	"fmt"
-	"iter"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,32 +19,12 @@ import (
 	"proa.dev/kinds/core"
 )
 
-const web = `
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: kube-system, labels: {a: b}}
-spec:
-  containers:
-  - {name: c, image: nginx}
-`
-
-func manifest(name, image string) string {
-	return strings.NewReplacer("name: web", "name: "+name, "nginx", image).Replace(web)
-}
-
-func put(t *testing.T, file, text string) {
-	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func at(source string) origin {
 	return origin{node: "node1", source: source, at: "/x", def: core.Pods(), now: time.Unix(0, 0)}
 }
 
 func TestManifest(t *testing.T) {
-	pods, err := decode([]byte(web), at(FromFile))
+	pods, err := decode([]byte(Web), at(FromFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,11 +38,11 @@ func TestManifest(t *testing.T) {
 	if len(p.Spec.Tolerations) != 1 || p.Spec.Tolerations[0].Effect != corev1.TaintEffectNoExecute {
 		t.Errorf("tolerations %v", p.Spec.Tolerations)
 	}
-	same, err := decode([]byte("# a comment\n"+web), at(FromFile))
+	same, err := decode([]byte("# a comment\n"+Web), at(FromFile))
 	if err != nil || same[0].UID != p.UID {
 		t.Errorf("the same content is another Pod: %v", err)
 	}
-	other, err := decode([]byte(manifest("web", "other")), at(FromFile))
+	other, err := decode([]byte(Manifest("web", "other")), at(FromFile))
 	if err != nil || other[0].UID == p.UID {
 		t.Errorf("another content is the same Pod: %v", err)
 	}
@@ -80,12 +57,12 @@ func TestWrongManifests(t *testing.T) {
 		"": "couldn't parse as pod", "]": "couldn't parse as pod", "a: b": "couldn't parse as pod", "apiVersion: v1\nkind: Service": "couldn't parse as pod",
 		"apiVersion: v1\nkind: Pod":                                             "invalid pod: name is needed for the pod",
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}":                        "invalid pod: spec.containers: Required value",
-		manifest("UPPER", "i"):                                                  "invalid pod: metadata.name: Invalid value",
-		web + "  serviceAccountName: x\n":                                       "static pods may not reference serviceaccounts",
-		web + "  imagePullSecrets: [{name: x}]\n":                               "static pods may not reference secrets",
-		web + "  volumes: [{name: v, secret: {secretName: s}}]\n":               "static pods may not reference secrets (via secret volumes)",
-		web + "  volumes: [{name: v, configMap: {name: s}}]\n":                  "static pods may not reference configmaps (via configmap volumes)",
-		web + "  volumes: [{name: v, persistentVolumeClaim: {claimName: s}}]\n": "static pods may not reference persistentvolumeclaims",
+		Manifest("UPPER", "i"):                                                  "invalid pod: metadata.name: Invalid value",
+		Web + "  serviceAccountName: x\n":                                       "static pods may not reference serviceaccounts",
+		Web + "  imagePullSecrets: [{name: x}]\n":                               "static pods may not reference secrets",
+		Web + "  volumes: [{name: v, secret: {secretName: s}}]\n":               "static pods may not reference secrets (via secret volumes)",
+		Web + "  volumes: [{name: v, configMap: {name: s}}]\n":                  "static pods may not reference configmaps (via configmap volumes)",
+		Web + "  volumes: [{name: v, persistentVolumeClaim: {claimName: s}}]\n": "static pods may not reference persistentvolumeclaims",
 	} {
 		if _, err := decode([]byte(text), at(FromFile)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngot  %v\nwant %s", text, err, want)
@@ -94,7 +71,7 @@ func TestWrongManifests(t *testing.T) {
 }
 
 func FuzzManifest(f *testing.F) {
-	f.Add([]byte(web))
+	f.Add([]byte(Web))
 	f.Add([]byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		pods, err := decode(text, at(FromURL))
@@ -106,83 +83,44 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// stream reads updates one by one.
-type stream struct {
-	t    *testing.T
-	next func() (Update, bool)
-	last string
-}
-
-func open(t *testing.T, s *Source) *stream {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	next, stop := iter.Pull(s.Updates(ctx))
-	t.Cleanup(func() { cancel(); stop() })
-	return &stream{t: t, next: next}
-}
-
-func (s *stream) want(words ...string) {
-	s.t.Helper()
-	for _, want := range words {
-		got, ok := s.last, true
-		for got == s.last && ok { // others write the Pods of the API too
-			var u Update
-			u, ok = s.next()
-			got = "complete"
-			if u.Pod != nil {
-				got = "+" + u.Pod.Name + " " + u.Pod.Spec.Containers[0].Image
-			}
-			if u.Gone {
-				got = "-" + got[1:]
-			}
-		}
-		s.last = got
-		if !ok || got != want {
-			s.t.Fatalf("got %q %v, want %q", got, ok, want)
-		}
-	}
-}
-
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
 func TestFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "static")
-	s := New(Config{Node: "n", Folder: dir, FolderEvery: 300 * time.Millisecond, Log: quiet()})
-	u := open(t, s)
-	u.want("complete") // a folder that is not there has no Pods
+	s := New(Config{Node: "n", Folder: dir, FolderEvery: 300 * time.Millisecond, Log: Quiet()})
+	u := Open(t, s)
+	u.Want("complete") // a folder that is not there has no Pods
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	put(t, filepath.Join(dir, ".hidden.yaml"), manifest("hidden", "i"))
-	put(t, filepath.Join(dir, "a.yaml"), manifest("a", "i1"))
-	u.want("+a-n i1")
-	put(t, filepath.Join(dir, "a.yaml"), manifest("a", "i2"))
-	u.want("-a-n i1", "+a-n i2")
+	Put(t, filepath.Join(dir, ".hidden.yaml"), Manifest("hidden", "i"))
+	Put(t, filepath.Join(dir, "a.yaml"), Manifest("a", "i1"))
+	u.Want("+a-n i1")
+	Put(t, filepath.Join(dir, "a.yaml"), Manifest("a", "i2"))
+	u.Want("-a-n i1", "+a-n i2")
 	// A manifest that became wrong ends nothing, and does not keep others away.
-	put(t, filepath.Join(dir, "a.yaml"), "rubbish: [")
-	put(t, filepath.Join(dir, "b.yaml"), manifest("b", "i"))
-	u.want("+b-n i")
+	Put(t, filepath.Join(dir, "a.yaml"), "rubbish: [")
+	Put(t, filepath.Join(dir, "b.yaml"), Manifest("b", "i"))
+	u.Want("+b-n i")
 	// Two of the same name: the first counts.
-	put(t, filepath.Join(dir, "c.yaml"), manifest("b", "other"))
-	put(t, filepath.Join(dir, "d.yaml"), manifest("d", "i"))
-	u.want("+d-n i")
+	Put(t, filepath.Join(dir, "c.yaml"), Manifest("b", "other"))
+	Put(t, filepath.Join(dir, "d.yaml"), Manifest("d", "i"))
+	u.Want("+d-n i")
 	if err := os.Rename(filepath.Join(dir, "d.yaml"), filepath.Join(dir, ".d")); err != nil {
 		t.Fatal(err)
 	}
-	u.want("-d-n i")
+	u.Want("-d-n i")
 	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	u.want("-a-n i2")
+	u.Want("-a-n i2")
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	u.want("-b-n i")
+	u.Want("-b-n i")
 }
 
 func TestURL(t *testing.T) {
 	var text atomic.Value
-	text.Store(manifest("a", "i1"))
+	text.Store(Manifest("a", "i1"))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch answer := text.Load().(string); {
 		case r.Header.Get("X-Key") != "k":
@@ -194,15 +132,15 @@ func TestURL(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	s := New(Config{Node: "n", URL: server.URL, Header: http.Header{"X-Key": {"k"}}, URLEvery: 10 * time.Millisecond, Log: quiet()})
-	u := open(t, s)
-	u.want("+a-n i1", "complete")
+	s := New(Config{Node: "n", URL: server.URL, Header: http.Header{"X-Key": {"k"}}, URLEvery: 10 * time.Millisecond, Log: Quiet()})
+	u := Open(t, s)
+	u.Want("+a-n i1", "complete")
 	text.Store("500")
 	time.Sleep(50 * time.Millisecond)
-	text.Store(manifest("a", "i2"))
-	u.want("-a-n i1", "+a-n i2")
+	text.Store(Manifest("a", "i2"))
+	u.Want("-a-n i1", "+a-n i2")
 	text.Store("")
-	u.want("-a-n i2")
+	u.Want("-a-n i2")
 }
 
 func TestPlan(t *testing.T) {

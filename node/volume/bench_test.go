@@ -13,9 +13,9 @@ import (
 // cluster, and an empty folder. That they are taken away again does not count.
 func BenchmarkMount(b *testing.B) {
 	w := start(b)
-	w.create(gr.ConfigMaps, configMap("settings", "a", "1"))
-	w.create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, StringData: map[string]string{"k": "hush"}})
-	p := w.pod("web", `{containers: [{name: c, volumeMounts: [{name: m, mountPath: /m}, {name: s, mountPath: /s}, {name: t, mountPath: /t}, {name: e, mountPath: /e}]}], volumes: [
+	w.Create(gr.ConfigMaps, configMap("settings", "a", "1"))
+	w.Create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, StringData: map[string]string{"k": "hush"}})
+	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: m, mountPath: /m}, {name: s, mountPath: /s}, {name: t, mountPath: /t}, {name: e, mountPath: /e}]}], volumes: [
 		{name: m, configMap: {name: settings}}, {name: s, secret: {secretName: s}}, {name: e, emptyDir: {}},
 		{name: t, projected: {sources: [{serviceAccountToken: {path: token}}, {configMap: {name: kube-root-ca.crt}}]}}]}`)
 	for b.Loop() {

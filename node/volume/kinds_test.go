@@ -59,7 +59,7 @@ func (w *world) show(p *corev1.Pod) (out []string) {
 func TestEmptyDir(t *testing.T) {
 	asRoot(t)
 	w := start(t)
-	p := w.pod("web", `{securityContext: {fsGroup: 77}, containers: [{name: c, volumeMounts: [{name: disk, mountPath: /disk}, {name: mem, mountPath: /mem}, {name: small, mountPath: /small}]}],
+	p := w.Pod("web", `{securityContext: {fsGroup: 77}, containers: [{name: c, volumeMounts: [{name: disk, mountPath: /disk}, {name: mem, mountPath: /mem}, {name: small, mountPath: /small}]}],
 		volumes: [{name: disk, emptyDir: {}}, {name: mem, emptyDir: {medium: Memory}}, {name: small, emptyDir: {medium: Memory, sizeLimit: 8Mi}}]}`)
 	w.mount(p)
 	size := func(name string) int64 {
@@ -130,19 +130,19 @@ func TestHostPath(t *testing.T) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(host, path)
 		}
-		p := w.pod(fmt.Sprint("p", i), fmt.Sprintf(`{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, hostPath: {path: %q, type: %q}}]}`, path, c.kind))
+		p := w.Pod(fmt.Sprint("p", i), fmt.Sprintf(`{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, hostPath: {path: %q, type: %q}}]}`, path, c.kind))
 		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		err := w.Mount(ctx, p)
 		stop()
 		if c.want == "" {
 			if err != nil {
-				t.Errorf("%s %s: %v, %q", c.kind, c.path, err, w.events)
+				t.Errorf("%s %s: %v, %q", c.kind, c.path, err, w.Events())
 			}
 			continue
 		}
 		event := `Warning FailedMount MountVolume.SetUp failed for volume "v" : ` + strings.ReplaceAll(c.want, "HOST", host)
-		if err == nil || !w.told(event) {
-			t.Errorf("%s %s: %v, want %q in %q", c.kind, c.path, err, event, w.events)
+		if err == nil || !w.Told(event) {
+			t.Errorf("%s %s: %v, want %q in %q", c.kind, c.path, err, event, w.Events())
 		}
 	}
 	for path, want := range map[string]string{"new/deep": "drwxr-xr-x", "new/file": "-rw-r--r--"} {
@@ -163,7 +163,7 @@ func TestClaims(t *testing.T) {
 	w.volume("here", "n1", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: host + "/data"}})
 	w.volume("elsewhere", "n2", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: host + "/data"}})
 	w.volume("path", "", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}})
-	p := w.pod("web", `{securityContext: {fsGroup: 99}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}, {name: h, mountPath: /h}]}],
+	p := w.Pod("web", `{securityContext: {fsGroup: 99}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}, {name: h, mountPath: /h}]}],
 		volumes: [{name: d, persistentVolumeClaim: {claimName: here}}, {name: h, persistentVolumeClaim: {claimName: path, readOnly: true}}]}`)
 	w.mount(p)
 	if got := owner(t, host+"/data"); got != "0 99 dgrwxrwxr-x" {
@@ -180,16 +180,16 @@ func TestClaims(t *testing.T) {
 		t.Errorf("the claim is bound to %q", got)
 	}
 	// Another Pod with another group shares it, and is warned.
-	other := w.pod("other", `{securityContext: {fsGroup: 11}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: here}}]}`)
+	other := w.Pod("other", `{securityContext: {fsGroup: 11}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: here}}]}`)
 	w.mount(other)
-	if event := "Warning AlreadyMountedVolume The requested fsGroup is 11, but the volume here has GID 99. The volume may not be shareable."; !w.told(event) {
-		t.Errorf("the events are %q", w.events)
+	if event := "Warning AlreadyMountedVolume The requested fsGroup is 11, but the volume here has GID 99. The volume may not be shareable."; !w.Told(event) {
+		t.Errorf("the events are %q", w.Events())
 	}
-	far := w.pod("far", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: elsewhere}}]}`)
+	far := w.Pod("far", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: elsewhere}}]}`)
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
-	if err := w.Mount(ctx, far); err == nil || !w.told(`Warning FailedMount MountVolume.NodeAffinity check failed for volume "elsewhere" : no matching NodeSelectorTerms`) {
-		t.Errorf("%v, the events are %q", err, w.events)
+	if err := w.Mount(ctx, far); err == nil || !w.Told(`Warning FailedMount MountVolume.NodeAffinity check failed for volume "elsewhere" : no matching NodeSelectorTerms`) {
+		t.Errorf("%v, the events are %q", err, w.Events())
 	}
 	if err := os.WriteFile(w.at(p, "local-volume", "here/kept"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -221,15 +221,15 @@ func (w *world) volume(name, node string, source corev1.PersistentVolumeSource) 
 			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
 		}}}}
 	}
-	w.create(gr.PersistentVolumes, pv)
-	w.create(gr.PersistentVolumeClaims, &corev1.PersistentVolumeClaim{
+	w.Create(gr.PersistentVolumes, pv)
+	w.Create(gr.PersistentVolumeClaims, &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: modes, StorageClassName: new("by-hand"), VolumeName: name, Resources: corev1.VolumeResourceRequirements{Requests: size},
 		},
 	})
-	w.until("the claim to be bound", func() bool {
-		o, err := w.cluster.Client.Get(w.Context(), gr.PersistentVolumeClaims, "default", name, "")
+	w.Until("the claim to be bound", func() bool {
+		o, err := w.Cluster.Client.Get(w.Context(), gr.PersistentVolumeClaims, "default", name, "")
 		return err == nil && o.(*corev1.PersistentVolumeClaim).Status.Phase == corev1.ClaimBound
 	})
 }
@@ -237,9 +237,9 @@ func (w *world) volume(name, node string, source corev1.PersistentVolumeSource) 
 func TestBinds(t *testing.T) {
 	asRoot(t)
 	w := start(t)
-	w.create(gr.ConfigMaps, configMap("settings", "a", "1"))
+	w.Create(gr.ConfigMaps, configMap("settings", "a", "1"))
 	host := t.TempDir()
-	p := w.pod("web", fmt.Sprintf(`{containers: [{name: c, securityContext: {privileged: true}, volumeMounts: [
+	p := w.Pod("web", fmt.Sprintf(`{containers: [{name: c, securityContext: {privileged: true}, volumeMounts: [
 		{name: e, mountPath: /e, mountPropagation: Bidirectional}, {name: e, mountPath: /ro, readOnly: true, recursiveReadOnly: Enabled},
 		{name: e, mountPath: /sub, subPath: a/b}, {name: e, mountPath: /expr, subPathExpr: x/$(X)},
 		{name: m, mountPath: /m}, {name: m, mountPath: /m/file, subPath: a}, {name: h, mountPath: rel, mountPropagation: HostToContainer}, {name: i, mountPath: /i, subPath: in/it}]}],
@@ -298,12 +298,12 @@ func TestBinds(t *testing.T) {
 func TestLeftBehind(t *testing.T) {
 	asRoot(t)
 	w := start(t)
-	w.create(gr.ConfigMaps, configMap("settings", "a", "1"))
+	w.Create(gr.ConfigMaps, configMap("settings", "a", "1"))
 	host := t.TempDir()
 	if err := os.WriteFile(host+"/precious", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := w.pod("web", `{containers: [{name: c, volumeMounts: [{name: e, mountPath: /e}, {name: mem, mountPath: /mem}, {name: m, mountPath: /m}, {name: e, mountPath: /sub, subPath: part}]}],
+	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: e, mountPath: /e}, {name: mem, mountPath: /mem}, {name: m, mountPath: /m}, {name: e, mountPath: /sub, subPath: part}]}],
 		volumes: [{name: e, emptyDir: {}}, {name: mem, emptyDir: {medium: Memory}}, {name: m, configMap: {name: settings}}]}`)
 	w.mount(p)
 	w.show(p)
@@ -366,11 +366,11 @@ func TestLeftBehind(t *testing.T) {
 func TestCertificate(t *testing.T) {
 	asRoot(t)
 	w := start(t)
-	p := w.pod("web", `{serviceAccountName: default, containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, projected: {sources: [
+	p := w.Pod("web", `{serviceAccountName: default, containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, projected: {sources: [
 		{podCertificate: {signerName: example.com/signer, keyType: ED25519, credentialBundlePath: bundle.pem, keyPath: key.pem}}]}}]}`)
 	done := make(chan error, 1)
 	go func() { done <- w.Mount(t.Context(), p) }()
-	v, err := w.cluster.Client.View(t.Context(), gr.PodCertificateRequests)
+	v, err := w.Cluster.Client.View(t.Context(), gr.PodCertificateRequests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,13 +380,13 @@ func TestCertificate(t *testing.T) {
 			t.Errorf("the request is %+v", r.Spec)
 		}
 		r.Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeDenied, Status: metav1.ConditionTrue, Reason: "No", Message: "never", LastTransitionTime: metav1.Now()}}
-		if _, err := w.cluster.Client.Update(t.Context(), gr.PodCertificateRequests, r, "status"); err != nil {
+		if _, err := w.Cluster.Client.Update(t.Context(), gr.PodCertificateRequests, r, "status"); err != nil {
 			t.Fatal(err)
 		}
 		break
 	}
-	w.until("the refusal", func() bool {
-		return w.told(`Warning FailedMount MountVolume.SetUp failed for volume "v" : PodCertificateRequest was permanently denied: reason="No" message="never"`)
+	w.Until("the refusal", func() bool {
+		return w.Told(`Warning FailedMount MountVolume.SetUp failed for volume "v" : PodCertificateRequest was permanently denied: reason="No" message="never"`)
 	})
 	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Error(err)

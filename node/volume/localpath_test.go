@@ -29,16 +29,16 @@ func TestLocalPath(t *testing.T) {
 		}
 	}()
 	node := func() *corev1.Node {
-		o, err := w.cluster.Client.Get(t.Context(), gr.Nodes, "", "n1", "")
+		o, err := w.Cluster.Client.Get(t.Context(), gr.Nodes, "", "n1", "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return o.(*corev1.Node)
 	}
 	dir := filepath.Join(w.dir, "local-path")
-	w.until("the folder on the Node", func() bool { return node().Annotations[localpath.Folder] == dir })
+	w.Until("the folder on the Node", func() bool { return node().Annotations[localpath.Folder] == dir })
 	w.volumeOf("vol", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir + "/vol"}})
-	p := w.pod("web", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
+	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	w.mount(p)
 	if got := owner(t, dir+"/vol"); got != "0 0 drwxrwxrwx" {
 		t.Errorf("the folder is %s", got)
@@ -47,12 +47,12 @@ func TestLocalPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(name string) {
-		w.until("the work to be written", func() bool {
+		w.Until("the work to be written", func() bool {
 			n := node()
 			work := localpath.WorkOf(n)
 			work[name] = localpath.Remove
 			localpath.SetWork(n, work)
-			_, err := w.cluster.Client.Update(t.Context(), gr.Nodes, n, "")
+			_, err := w.Cluster.Client.Update(t.Context(), gr.Nodes, n, "")
 			return err == nil
 		})
 	}
@@ -62,7 +62,7 @@ func TestLocalPath(t *testing.T) {
 	// Of two, one is still used, and the other was never made.
 	ask("vol")
 	ask("other")
-	w.until("what is not there to be removed", removed("other"))
+	w.Until("what is not there to be removed", removed("other"))
 	if _, err := os.Lstat(dir + "/vol/file"); err != nil || removed("vol")() {
 		t.Errorf("a volume that is used was removed: %v", err)
 	}
@@ -72,7 +72,7 @@ func TestLocalPath(t *testing.T) {
 	n := node() // any change makes the agent look again
 	metav1.SetMetaDataAnnotation(&n.ObjectMeta, "x", "y")
 	w.update(gr.Nodes, n)
-	w.until("the folder to be removed", removed("vol"))
+	w.Until("the folder to be removed", removed("vol"))
 	if _, err := os.Lstat(dir + "/vol"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the folder is left: %v", err)
 	}
@@ -82,7 +82,7 @@ func TestLocalPath(t *testing.T) {
 func (w *world) volumeOf(name string, source corev1.PersistentVolumeSource) {
 	w.Helper()
 	w.volume(name, "n1", source)
-	o, err := w.cluster.Client.Get(w.Context(), gr.PersistentVolumes, "", name, "")
+	o, err := w.Cluster.Client.Get(w.Context(), gr.PersistentVolumes, "", name, "")
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -3,14 +3,11 @@ package volume_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,52 +15,32 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"sigs.k8s.io/yaml"
 
-	"proa.dev/client"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/node/clustertest"
 	"proa.dev/node/cri"
 	"proa.dev/node/refs"
 	"proa.dev/node/volume"
 	"proa.dev/node/volume/mounts"
-	"proa.dev/proatest"
 )
 
 // world is a cluster with one node, and the volumes of that node.
 type world struct {
-	testing.TB
-	cluster *proatest.Cluster
-	agent   client.Client
-	pods    client.View
-	dir     string
-	refs    *refs.Refs
-	kill    func()
+	*clustertest.World
+	dir  string
+	refs *refs.Refs
+	kill func()
 	*volume.Volumes
-
-	mu     sync.Mutex
-	events []string
 }
 
 func start(t testing.TB) *world {
 	t.Helper()
-	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{TB: t, cluster: c, dir: dir}
-	w.agent = c.Server.Client(&user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes", "system:authenticated"}})
-	w.create(gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"kubernetes.io/hostname": "n1"}}})
-	if w.pods, err = w.agent.Part(t.Context(), gr.Pods, client.Scope{Node: "n1"}); err != nil {
-		t.Fatal(err)
-	}
-	w.until("the default service account", func() bool {
-		_, err := c.Client.Get(t.Context(), gr.ServiceAccounts, "default", "default", "")
-		_, err2 := c.Client.Get(t.Context(), gr.ConfigMaps, "default", "kube-root-ca.crt", "")
-		return err == nil && err2 == nil
-	})
+	w := &world{World: clustertest.Start(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"kubernetes.io/hostname": "n1"}}}), dir: dir}
 	w.restart()
 	t.Cleanup(func() {
 		w.refs.Close()
@@ -81,9 +58,9 @@ func (w *world) restart() {
 		w.kill()
 		w.refs.Close()
 	}
-	w.refs = refs.New(w.agent, log)
+	w.refs = refs.New(w.Agent, log)
 	w.Volumes = volume.New(volume.Parts{
-		Dir: w.dir, Node: "n1", Client: w.agent, Refs: w.refs, Told: w, Images: w, Log: log,
+		Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Told: w, Images: w, Log: log,
 		Allocatable: func() corev1.ResourceList {
 			return corev1.ResourceList{"memory": resource.MustParse("64Mi"), "cpu": resource.MustParse("2")}
 		},
@@ -97,64 +74,15 @@ func (w *world) restart() {
 	w.Cleanup(w.kill)
 }
 
-func (w *world) Event(p *corev1.Pod, _, eventType, reason, format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.events = append(w.events, fmt.Sprintf("%s %s %s", eventType, reason, fmt.Sprintf(format, args...)))
-}
-
 func (w *world) Ensure(_ context.Context, _ *corev1.Pod, c *corev1.Container) (*cri.Image, error) {
 	return &cri.Image{Id: "sha256:" + c.Image}, nil
 }
 
-func (w *world) told(event string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Contains(w.events, event)
-}
-
-func (w *world) create(on schema.GroupResource, o kind.Object) kind.Object {
-	w.Helper()
-	made, err := w.cluster.Client.Create(w.Context(), on, o)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return made
-}
-
 func (w *world) update(on schema.GroupResource, o kind.Object) {
 	w.Helper()
-	if _, err := w.cluster.Client.Update(w.Context(), on, o, ""); err != nil {
+	if _, err := w.Cluster.Client.Update(w.Context(), on, o, ""); err != nil {
 		w.Fatal(err)
 	}
-}
-
-// until waits for something that must become true.
-func (w *world) until(what string, ok func() bool) {
-	w.Helper()
-	for begin := time.Now(); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(begin) > 20*time.Second {
-			w.Fatalf("waited in vain for %s; events: %q", what, w.events)
-		}
-	}
-}
-
-// pod makes a Pod on the node from its spec.
-func (w *world) pod(name, spec string) *corev1.Pod {
-	w.Helper()
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}}}
-	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
-		w.Fatal(err)
-	}
-	p.Spec.NodeName, p.Spec.AutomountServiceAccountToken = "n1", new(false)
-	for i := range p.Spec.Containers {
-		p.Spec.Containers[i].Image = "none"
-	}
-	p = w.create(gr.Pods, p).(*corev1.Pod)
-	if err := w.pods.Reach(w.Context(), 0); err != nil {
-		w.Fatal(err)
-	}
-	return p
 }
 
 func (w *world) mount(p *corev1.Pod) {
@@ -194,8 +122,8 @@ func configMap(name string, pairs ...string) *corev1.ConfigMap {
 
 func TestConfigMapIsFollowed(t *testing.T) {
 	w := start(t)
-	c := w.create(gr.ConfigMaps, configMap("settings", "a", "1", "b", "2")).(*corev1.ConfigMap)
-	p := w.pod("web", `{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}, {name: some, mountPath: /some}]}], volumes: [
+	c := w.Create(gr.ConfigMaps, configMap("settings", "a", "1", "b", "2")).(*corev1.ConfigMap)
+	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}, {name: some, mountPath: /some}]}], volumes: [
 		{name: v, configMap: {name: settings}}, {name: some, configMap: {name: settings, defaultMode: 0o400, items: [{key: a, path: deep/A}, {key: b, path: B, mode: 0o640}]}},
 		{name: unused, configMap: {name: none}}]}`)
 	w.mount(p)
@@ -218,7 +146,7 @@ func TestConfigMapIsFollowed(t *testing.T) {
 	}
 	c.Data = map[string]string{"a": "one", "b": "2", "c": "3"}
 	w.update(gr.ConfigMaps, c)
-	w.until("the new contents", func() bool {
+	w.Until("the new contents", func() bool {
 		return w.read(v+"/a") == "one" && w.read(v+"/c") == "3" && w.read(some+"/deep/A") == "one"
 	})
 	if err := w.Unmount(w.Context(), p.UID); err != nil {
@@ -231,7 +159,7 @@ func TestConfigMapIsFollowed(t *testing.T) {
 
 func TestMissing(t *testing.T) {
 	w := start(t)
-	p := w.pod("web", `{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}, {name: ok, mountPath: /ok}, {name: maybe, mountPath: /maybe}]}], volumes: [
+	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}, {name: ok, mountPath: /ok}, {name: maybe, mountPath: /maybe}]}], volumes: [
 		{name: v, configMap: {name: later}}, {name: ok, emptyDir: {}}, {name: maybe, configMap: {name: never, optional: true}}]}`)
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	err := w.Mount(ctx, p)
@@ -239,12 +167,12 @@ func TestMissing(t *testing.T) {
 	if err == nil || err.Error() != "unmounted volumes=[v], unattached volumes=[], failed to process volumes=[]: context deadline exceeded" || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	if event := `Warning FailedMount MountVolume.SetUp failed for volume "v" : configmap "later" not found`; !w.told(event) {
-		t.Errorf("the events are %q", w.events)
+	if event := `Warning FailedMount MountVolume.SetUp failed for volume "v" : configmap "later" not found`; !w.Told(event) {
+		t.Errorf("the events are %q", w.Events())
 	}
 	done := make(chan error, 1)
 	go func() { done <- w.Mount(t.Context(), p) }()
-	w.create(gr.ConfigMaps, configMap("later", "k", "v"))
+	w.Create(gr.ConfigMaps, configMap("later", "k", "v"))
 	select {
 	case err := <-done:
 		if err != nil {
@@ -256,34 +184,34 @@ func TestMissing(t *testing.T) {
 	if all, err := os.ReadDir(w.at(p, "configmap", "maybe")); err != nil || len(all) != 2 {
 		t.Errorf("what is optional has %v, %v", all, err)
 	}
-	w.create(gr.ConfigMaps, configMap("never", "k", "v"))
-	w.until("what was optional", func() bool { return w.read(w.at(p, "configmap", "maybe/k")) == "v" })
+	w.Create(gr.ConfigMaps, configMap("never", "k", "v"))
+	w.Until("what was optional", func() bool { return w.read(w.at(p, "configmap", "maybe/k")) == "v" })
 }
 
 func TestUnboundClaim(t *testing.T) {
 	w := start(t)
-	w.create(gr.PersistentVolumeClaims, &corev1.PersistentVolumeClaim{
+	w.Create(gr.PersistentVolumeClaims, &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new("none"),
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("1Gi")}},
 		},
 	})
-	p := w.pod("web", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: data}}]}`)
+	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: data}}]}`)
 	want := "unmounted volumes=[d], unattached volumes=[], failed to process volumes=[d]: error processing PVC default/data: PVC is not bound"
 	if err := w.Mount(t.Context(), p); err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
-	if event := "Warning FailedMount Unable to attach or mount volumes: " + want; !w.told(event) {
-		t.Errorf("the events are %q", w.events)
+	if event := "Warning FailedMount Unable to attach or mount volumes: " + want; !w.Told(event) {
+		t.Errorf("the events are %q", w.Events())
 	}
 }
 
 func TestSecretsAndTokens(t *testing.T) {
 	asRoot(t)
 	w := start(t)
-	w.create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, StringData: map[string]string{"k": "hush"}})
-	p := w.pod("web", `{securityContext: {runAsUser: 1000, fsGroup: 2000}, containers: [{name: c, resources: {limits: {memory: 32Mi, cpu: 1500m}},
+	w.Create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, StringData: map[string]string{"k": "hush"}})
+	p := w.Pod("web", `{securityContext: {runAsUser: 1000, fsGroup: 2000}, containers: [{name: c, resources: {limits: {memory: 32Mi, cpu: 1500m}},
 		volumeMounts: [{name: s, mountPath: /s}, {name: d, mountPath: /d}, {name: all, mountPath: /all}]}], volumes: [
 		{name: s, secret: {secretName: s}},
 		{name: d, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}, {path: cpu, resourceFieldRef: {containerName: c, resource: limits.cpu, divisor: 1m}}]}},
