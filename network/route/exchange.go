@@ -135,11 +135,11 @@ func (x *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
 		code, text = http.StatusRequestEntityTooLarge, tooLarge
 	case errors.Is(context.Cause(r.Context()), errSlow):
 		code, text = http.StatusGatewayTimeout, "the backend did not answer in time\n"
-	case x.out.upload != nil && x.out.upload.failed.Load():
-		code, text = http.StatusBadRequest, "the body of the request is not complete\n"
 	case r.Context().Err() != nil:
 		x.out.code = clientGone
 		panic(http.ErrAbortHandler) // nobody listens
+	case x.out.upload != nil && x.out.upload.failed.Load():
+		code, text = http.StatusBadRequest, "the body of the request is not complete\n"
 	}
 	say(w, code, text)
 }

@@ -123,7 +123,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // forward sends a request to a backend of its rule, and the answer back.
 func (p *Proxy) forward(a *answer, r *http.Request, way *way) {
-	x := &exchange{way: way, pool: way.pool(rand.Int()), out: a, port: strconv.Itoa(p.HTTPPort), log: p.Log}
+	pool := way.pool(rand.Int()) //nolint:gosec // G404: who can guess it gains nothing
+	x := &exchange{way: way, pool: pool, out: a, port: strconv.Itoa(p.HTTPPort), log: p.Log}
 	if r.TLS != nil {
 		x.port = strconv.Itoa(p.HTTPSPort)
 	}

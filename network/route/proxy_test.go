@@ -695,10 +695,10 @@ func TestDrain(t *testing.T) {
 		fmt.Fprint(w, "done")
 	}))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
+		if state == http.StateNew {
 			open.Add(1)
-		case http.StateClosed:
+		}
+		if state == http.StateClosed {
 			open.Done()
 		}
 	}

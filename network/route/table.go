@@ -238,6 +238,7 @@ func (m *Match) Key() string {
 		path = "/" + strings.Join(elements(path), "/")
 	case Rest:
 		path = ""
+	case Exact:
 	}
 	return fmt.Sprintf("%q %s %q %q %q %q", m.Host, m.Kind, path, m.Method, m.Headers, m.Query)
 }

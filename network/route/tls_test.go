@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -99,7 +100,7 @@ func TestGRPC(t *testing.T) {
 		method, _ := grpc.MethodFromServerStream(s)
 		for {
 			var in wrapperspb.StringValue
-			if err := s.RecvMsg(&in); err == io.EOF {
+			if err := s.RecvMsg(&in); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
 				return err
@@ -146,7 +147,7 @@ func TestGRPC(t *testing.T) {
 			}
 		}
 		_ = stream.CloseSend()
-		if err := stream.RecvMsg(&out); err != io.EOF || fmt.Sprint(stream.Trailer()["sum"]) != "[of all]" {
+		if err := stream.RecvMsg(&out); !errors.Is(err, io.EOF) || fmt.Sprint(stream.Trailer()["sum"]) != "[of all]" {
 			t.Errorf("the end of the stream: %v, %v", err, stream.Trailer())
 		}
 		conn.Close()
