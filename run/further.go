@@ -96,27 +96,14 @@ func (s *Server) furtherNodes(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	have, err := existing(s.DataDir)
-	if err != nil {
-		return err
-	}
-	want := s.wanted()
-	for _, f := range have {
-		if !slices.Contains(want, f) {
-			if err := s.removeNode(ctx, f); err != nil {
-				return fmt.Errorf("remove the node %s: %w", f.name, err)
-			}
-		}
-	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.persist(ctx, "fewer-nodes", func() error { return s.fewerNodes(ctx) }) })
 	if s.link == nil {
-		if err := purgeLink(s.DataDir); err != nil {
-			return err
-		}
 		<-ctx.Done()
 		return nil
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	want := s.wanted()
 	if _, server := s.nodeResolv(); server != "" {
 		relay := &link.Relay{Listen: at(s.link.Addresses(1)[0], 53), Server: server, Log: s.log}
 		wg.Go(func() { s.persist(ctx, "node-names", func() error { return relay.Run(ctx) }) })
@@ -137,6 +124,31 @@ func (s *Server) furtherNodes(ctx context.Context) error {
 			s.log.ErrorContext(ctx, "the nodes do not know the name servers of the machine", "err", err)
 		}
 	}
+}
+
+// fewerNodes removes the nodes that are no longer wanted, and the link with the last of them. It returns when ctx ends.
+func (s *Server) fewerNodes(ctx context.Context) error {
+	have, err := existing(s.DataDir)
+	if err != nil {
+		return err
+	}
+	want := s.wanted()
+	for _, f := range have {
+		if slices.Contains(want, f) {
+			continue
+		}
+		if e := s.removeNode(ctx, f); e != nil {
+			err = errors.Join(err, fmt.Errorf("remove the node %s: %w", f.name, e))
+		}
+	}
+	if err == nil && s.link == nil {
+		err = purgeLink(s.DataDir)
+	}
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
 }
 
 const (
