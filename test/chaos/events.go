@@ -105,7 +105,7 @@ func (st *stand) steady(ctx context.Context, rate float64) (all Clients, err err
 		place
 		url string
 	}{
-		{st.onNode(), st.cluster}, {st.within("outside", st.outside), st.ports[0]}, {st.inPod("Pod on node 1", namespace, "client-"+st.nodes[0].Name), st.cluster},
+		{st.onNode(), st.cluster}, {st.from(st.outside), st.ports[0]}, {st.inPod("Pod on node 1", namespace, "client-"+st.nodes[0].Name), st.cluster},
 	} {
 		client, err := w.startWith(ctx, rate/3, []string{"-timeout", "2s", "-show", "1000000"}, w.url)
 		if err != nil {

@@ -237,14 +237,14 @@ func (st *stand) traffic(ctx context.Context, rate float64, ingressPort int) (al
 		urls []string
 	}
 	open := append([]string{st.far}, st.ports...)
-	ways := []way{{st.onNode(), "", append([]string{st.cluster}, open...)}, {st.within("outside", st.outside), "", open}}
+	ways := []way{{st.onNode(), "", append([]string{st.cluster}, open...)}, {st.from(st.outside), "", open}}
 	for i, n := range st.nodes {
 		ways = append(ways, way{st.inPod(fmt.Sprint("Pod on node ", i+1), namespace, "client-"+n.Name), "", slices.Concat([]string{st.cluster}, open, st.names())})
 	}
 	if ingressPort > 0 {
 		url := "http://" + net.JoinHostPort(st.nodes[0].Address, strconv.Itoa(ingressPort)) + "/"
 		st.urls[url] = "Ingress"
-		ways = append(ways, way{st.within("outside", st.outside), host, []string{url}})
+		ways = append(ways, way{st.from(st.outside), host, []string{url}})
 	}
 	for _, w := range ways {
 		client, err := w.start(ctx, rate/float64(len(ways)), w.host, w.urls...)
@@ -271,7 +271,7 @@ func (st *stand) ready(ctx context.Context, ingressPort int) error {
 			return errors.New("the Ingress has no address")
 		}
 		url := "http://" + net.JoinHostPort(st.nodes[0].Address, strconv.Itoa(ingressPort)) + "/"
-		out, err := st.within("outside", st.outside).command(ctx, []string{"get", "-host", host, url}).CombinedOutput()
+		out, err := st.from(st.outside).command(ctx, []string{"get", "-host", host, url}).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}

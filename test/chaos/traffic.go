@@ -70,9 +70,9 @@ func (c *Cluster) onNode() place {
 	return place{"node", c.Failed, func(ctx context.Context, args []string) *exec.Cmd { return exec.CommandContext(ctx, c.Tool, args...) }}
 }
 
-// within is a client in a namespace.
-func (c *Cluster) within(name string, n *lab.Net) place {
-	return place{name, c.Failed, func(ctx context.Context, args []string) *exec.Cmd { return n.Command(ctx, c.Tool, args...) }}
+// from is a client in the namespace outside.
+func (c *Cluster) from(outside *lab.Net) place {
+	return place{"outside", c.Failed, func(ctx context.Context, args []string) *exec.Cmd { return outside.Command(ctx, c.Tool, args...) }}
 }
 
 // inPod is a client in a container.

@@ -80,7 +80,7 @@ func restoreHost() func() {
 	fresh := errors.Is(err, os.ErrNotExist)
 	return func() {
 		for file, data := range before {
-			_ = os.WriteFile(file, data, 0o644) //nolint:gosec // G306: the kernel's file has its own mode
+			_ = os.WriteFile(file, data, 0o644)
 		}
 		if fresh {
 			// Folders that somebody else has put something into stay.

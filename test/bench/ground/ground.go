@@ -64,7 +64,7 @@ func Start(ctx context.Context, bin string, number byte) (_ *Ground, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // G302: processes of Pods pass through it
+	if err := os.Chmod(dir, 0o711); err != nil {
 		return nil, err
 	}
 	mark := fmt.Sprintf("%d-%d", number, os.Getpid())
@@ -125,7 +125,7 @@ func (g *Ground) groups() error {
 	}
 	for _, m := range table {
 		if m.Type == "cgroup" || m.Type == "cgroup2" {
-			err = errors.Join(err, os.MkdirAll(filepath.Join(m.Point, g.Groups), 0o755)) //nolint:gosec // G301: as the kernel does
+			err = errors.Join(err, os.MkdirAll(filepath.Join(m.Point, g.Groups), 0o755))
 		}
 	}
 	return err
