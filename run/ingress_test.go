@@ -1,0 +1,137 @@
+package run
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/control"
+	"proa.dev/kinds/gr"
+	"proa.dev/network/ingress"
+)
+
+func TestIngressSettings(t *testing.T) {
+	for said, want := range map[string]string{
+		"":                    "{proa 80 443}",
+		"ingress-class=off":   "{ 80 443}",
+		"ingress-class=web":   "{web 80 443}",
+		"ingress-class=A_B":   `--ingress-class: "A_B": `,
+		"ingress-http-port=0": "{proa 0 443}",
+		"ingress-https-port=8443,ingress-http-port=8080": "{proa 8080 8443}",
+		"ingress-https-port=80":                          "ingress-http-port and ingress-https-port are both 80; one port is for one of them",
+		"ingress-http-port=http":                         `--ingress-http-port: "http" is not a port`,
+	} {
+		flags := Said{}
+		for word := range strings.SplitSeq(said, ",") {
+			if name, value, ok := strings.Cut(word, "="); ok {
+				flags[name] = []string{value}
+			}
+		}
+		c, err := Load("", flags)
+		got := fmt.Sprint(c.Ingress)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", said, got, want)
+		}
+	}
+}
+
+// newServer is a server in memory with the objects of a new cluster, as if it had a node. Nothing runs.
+func newServer(t *testing.T) *Server {
+	t.Helper()
+	c := Default()
+	c.DataDir, c.Memory, c.Alone, c.Node.Name = t.TempDir(), true, true, "a"
+	c.Loops = func([]control.Controller) []control.Controller { return nil }
+	s := &Server{Config: c, log: slog.New(slog.DiscardHandler)}
+	t.Cleanup(s.close)
+	if err := s.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestIngressClass holds that the class is made once, and is the default only where there is none.
+func TestIngressClass(t *testing.T) {
+	s := newServer(t)
+	admin := s.front.Client(apiserver())
+	isDefault := func(name string) string {
+		t.Helper()
+		o, err := admin.Get(t.Context(), ingress.Classes(), "", name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := o.(*networkingv1.IngressClass); c.Spec.Controller != ingress.Controller {
+			t.Errorf("the controller of %s is %s", name, c.Spec.Controller)
+		}
+		return o.GetAnnotations()[networkingv1.AnnotationIsDefaultIngressClass]
+	}
+	for _, name := range []string{"proa", "proa", "second"} {
+		if err := plantClass(t.Context(), admin, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if isDefault("proa") != "true" || isDefault("second") != "" {
+		t.Errorf("the first is %q, the second %q", isDefault("proa"), isDefault("second"))
+	}
+	// Who takes the annotation away finds it so after the next start.
+	o, err := admin.Get(t.Context(), ingress.Classes(), "", "proa", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.SetAnnotations(nil)
+	if _, err := admin.Update(t.Context(), ingress.Classes(), o, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := plantClass(t.Context(), admin, "proa"); err != nil {
+		t.Fatal(err)
+	}
+	if got := isDefault("proa"); got != "" {
+		t.Errorf("it is the default again: %q", got)
+	}
+}
+
+// TestIngressMay holds what serves Ingresses to what it needs, and nodes to less.
+func TestIngressMay(t *testing.T) {
+	s := newServer(t)
+	who, admin := s.front.Client(account(ingressName)), s.front.Client(apiserver())
+	for _, on := range []schema.GroupResource{ingress.Ingresses(), ingress.Classes(), gr.Services, gr.EndpointSlices, gr.Secrets, gr.Nodes} {
+		if _, err := who.View(t.Context(), on); err != nil {
+			t.Errorf("it must see %s: %v", on, err)
+		}
+	}
+	for _, on := range []schema.GroupResource{gr.Pods, gr.ConfigMaps, gr.ServiceAccounts} {
+		if _, err := who.View(t.Context(), on); !apierrors.IsForbidden(err) {
+			t.Errorf("it may see %s: %v", on, err)
+		}
+	}
+	if _, err := who.Create(t.Context(), gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}}); !apierrors.IsForbidden(err) {
+		t.Errorf("it may make Secrets: %v", err)
+	}
+	in := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: networkingv1.IngressSpec{
+		DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}},
+	}}
+	o, err := admin.Create(t.Context(), ingress.Ingresses(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := o.(*networkingv1.Ingress)
+	if _, err := who.Update(t.Context(), ingress.Ingresses(), made.DeepCopy(), ""); !apierrors.IsForbidden(err) {
+		t.Errorf("it may change Ingresses: %v", err)
+	}
+	made.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "192.0.2.1"}}
+	if _, err := who.Update(t.Context(), ingress.Ingresses(), made, "status"); err != nil {
+		t.Errorf("it must write their status: %v", err)
+	}
+}
