@@ -23,6 +23,7 @@ import (
 	"proa.dev/control/daemonset"
 	"proa.dev/control/definition"
 	"proa.dev/control/deployment"
+	"proa.dev/control/devicetaint"
 	"proa.dev/control/disruption"
 	"proa.dev/control/endpoints"
 	"proa.dev/control/endpointslice"
@@ -128,6 +129,7 @@ func (s *Server) every() []control.Controller {
 	all = append(all, cloud.Controllers(s.cloud(), s.clusterCIDRs())...)
 	all = append(all, volume.Controllers(volume.Config{})...)
 	all = append(all, resourceclaim.Controllers()...)
+	all = append(all, devicetaint.Controllers()...)
 	all = append(all, localpath.Controllers()...)
 	all = append(all, flowconfig.Controllers()...)
 	if s.feature(migrating) {

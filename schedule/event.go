@@ -28,6 +28,7 @@ const (
 	VolumeAttachment   Resource = "storage.k8s.io/VolumeAttachment"
 	ResourceClaim      Resource = "resource.k8s.io/ResourceClaim"
 	ResourceSlice      Resource = "resource.k8s.io/ResourceSlice"
+	DeviceTaintRule    Resource = "resource.k8s.io/DeviceTaintRule"
 	DeviceClass        Resource = "resource.k8s.io/DeviceClass"
 	PodGroup           Resource = "scheduling.k8s.io/PodGroup"
 	Anything           Resource = "*"

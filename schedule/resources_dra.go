@@ -26,13 +26,14 @@ func DynamicResources(deps Deps) Plugin {
 	}
 	return Plugin{
 		Name:  draName,
-		Reads: []schema.GroupResource{gr.ResourceClaims, gr.ResourceSlices, gr.DeviceClasses},
+		Reads: []schema.GroupResource{gr.ResourceClaims, gr.ResourceSlices, gr.DeviceClasses, taintRules()},
 		Wakes: []Wake{
 			{On: NodeResource, Do: Add | NodeLabel | NodeAllocatable},
 			{On: ResourceClaim, Do: Add | Update | Delete, If: d.claimMatters},
 			{On: TargetPod, Do: PodClaims, If: func(pod *corev1.Pod, _, _ kind.Object) bool { return d.gate(pod) == nil }},
 			{On: DeviceClass, Do: Add | Update},
 			{On: ResourceSlice, Do: Add | Update},
+			{On: DeviceTaintRule, Do: Update | Delete},
 		},
 		Gate:    d.gate,
 		Prepare: d.prepare,
@@ -41,6 +42,10 @@ func DynamicResources(deps Deps) Plugin {
 }
 
 const draName = "DynamicResources"
+
+func taintRules() schema.GroupResource {
+	return schema.GroupResource{Group: resourcev1.GroupName, Resource: "devicetaintrules"}
+}
 
 type dynamicResources struct {
 	deps               Deps
@@ -222,6 +227,9 @@ func (d *dynamicResources) input(c Cluster) device.Input {
 	}
 	for o := range c.List(gr.ResourceSlices, "") {
 		in.Slices = append(in.Slices, o.(*resourcev1.ResourceSlice))
+	}
+	for o := range c.List(taintRules(), "") {
+		in.Rules = append(in.Rules, o.(*resourcev1.DeviceTaintRule))
 	}
 	take := func(a *resourcev1.AllocationResult) {
 		for _, r := range a.Devices.Results {

@@ -252,6 +252,8 @@ func resourceOf(r schema.GroupResource) (Resource, bool) {
 		return ResourceSlice, true
 	case gr.DeviceClasses:
 		return DeviceClass, true
+	case taintRules():
+		return DeviceTaintRule, true
 	case schema.GroupResource{Group: "scheduling.k8s.io", Resource: "podgroups"}:
 		return PodGroup, true
 	}

@@ -23,6 +23,8 @@ type Selector func(expression, driver string, device *resourcev1.Device) (bool, 
 type Input struct {
 	Slices []*resourcev1.ResourceSlice
 	Class  func(name string) *resourcev1.DeviceClass
+	// Rules taint devices besides what their drivers say.
+	Rules []*resourcev1.DeviceTaintRule
 	// Taken are the devices that belong to other claims.
 	Taken map[ID]bool
 	// Select evaluates selectors. Without it nothing that has one can be allocated.
@@ -152,6 +154,19 @@ func isFor(node *corev1.Node, name *string, selector *corev1.NodeSelector, all *
 // usable says that a device is one that this package can allocate.
 func usable(d *resourcev1.Device) bool {
 	return (d.AllowMultipleAllocations == nil || !*d.AllowMultipleAllocations) && len(d.BindingConditions) == 0
+}
+
+// taints are those of a device, from its driver and from rules.
+func (a *Allocator) taints(c *candidate) []resourcev1.DeviceTaint {
+	out := c.Taints
+	for _, r := range a.in.Rules {
+		s := r.Spec.DeviceSelector
+		if s == nil || s.Driver != nil && *s.Driver != c.ID.Driver || s.Pool != nil && *s.Pool != c.ID.Pool || s.Device != nil && *s.Device != c.ID.Device {
+			continue
+		}
+		out = append(slices.Clip(out), r.Spec.Taint)
+	}
+	return out
 }
 
 // tolerated says that none of the taints of a device keeps a request away.

@@ -14,7 +14,7 @@ import (
 )
 
 // TestAllocate allocates devices on a node "here" with the label zone=z. A case begins with "=== ", its lines are YAML of specs,
-// "slice", "claim" and "class NAME" with a space, or "taken POOL/DEVICE". What comes out stands below with a ">".
+// "slice", "claim" and "class NAME" with a space, "rule" with its spec, or "taken POOL/DEVICE". What comes out stands below with a ">".
 func TestAllocate(t *testing.T) {
 	textcase.Play(t, "testdata/*.txt", "=== ", func(t *testing.T, body string) string {
 		in, out := allocate(t, body)
@@ -63,6 +63,10 @@ func allocate(t *testing.T, body string) (in, out string) {
 			c := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			parse(spec, &c.Spec)
 			classes[name] = c
+		case "rule":
+			r := &resourcev1.DeviceTaintRule{}
+			parse(rest, &r.Spec)
+			input.Rules = append(input.Rules, r)
 		case "taken":
 			pool, device, _ := strings.Cut(rest, "/")
 			input.Taken[ID{"d", pool, device}] = true

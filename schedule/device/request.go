@@ -87,7 +87,7 @@ func (a *Allocator) match(claim *resourcev1.ResourceClaim, w *want, devices []*c
 		}
 	}
 	for _, c := range devices {
-		if c.pool.incomplete || c.pool.invalid || !usable(c.Device) || !tolerated(c.Taints, w.tolerations) || !enough(c, w.capacity) {
+		if c.pool.incomplete || c.pool.invalid || !usable(c.Device) || !tolerated(a.taints(c), w.tolerations) || !enough(c, w.capacity) {
 			continue
 		}
 		ok, err := a.selected(claim, w, c)
