@@ -178,7 +178,14 @@ func (u *upper) settle(flags proa.Said) (proa.Config, proa.Said, error) {
 		if err != nil {
 			return first, nil, fmt.Errorf("%s: %w", u.config, err)
 		}
+		if err := inFile.Absolute(); err != nil {
+			return first, nil, fmt.Errorf("%s: %w", u.config, err)
+		}
 		maps.Copy(said, inFile)
+	}
+	// The server runs in another folder, and so may the next "up".
+	if err := flags.Absolute(); err != nil {
+		return first, nil, err
 	}
 	maps.Copy(said, flags)
 	said["data-dir"] = []string{first.DataDir}

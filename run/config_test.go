@@ -158,3 +158,20 @@ func FuzzParseFile(f *testing.F) {
 		}
 	})
 }
+
+// TestAbsolute: what "up" remembers must mean the same in another folder.
+func TestAbsolute(t *testing.T) {
+	t.Chdir("/usr")
+	t.Setenv("HOME", "/home/x")
+	said := Said{
+		"bin-dir": {"lib"}, "registry-dir": {"a,/b", "~/c"}, "audit-log-path": {"-"}, "scheduler-config": {"../etc/s.yaml"}, "name": {"lib"}, "data-dir": {"/d"},
+		"resolv-conf": {"r"}, "etcd-cafile": {"ca"}, "pod-manifest-path": {"m"}, "admission-control-config-file": {"f"}, "authentication-config": {"g"},
+	}
+	want := Said{
+		"bin-dir": {"/usr/lib"}, "registry-dir": {"/usr/a,/b", "/home/x/c"}, "audit-log-path": {"-"}, "scheduler-config": {"/etc/s.yaml"}, "name": {"lib"}, "data-dir": {"/d"},
+		"resolv-conf": {"/usr/r"}, "etcd-cafile": {"/usr/ca"}, "pod-manifest-path": {"/usr/m"}, "admission-control-config-file": {"/usr/f"}, "authentication-config": {"/usr/g"},
+	}
+	if err := said.Absolute(); err != nil || !reflect.DeepEqual(said, want) {
+		t.Errorf("%v\ngot  %v\nwant %v", err, said, want)
+	}
+}

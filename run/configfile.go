@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -42,6 +43,38 @@ func Load(path string, flags Said) (Config, error) {
 		}
 	}
 	return c, c.Validate()
+}
+
+// Absolute makes the paths in what is said independent of the folder one is in, for somebody who reads it elsewhere.
+func (s Said) Absolute() error {
+	for _, setting := range Settings() {
+		if !setting.isPath() {
+			continue
+		}
+		for i, v := range s[setting.Name] {
+			parts := []string{v}
+			if setting.Many {
+				parts = split(parts)
+			}
+			for j, part := range parts {
+				if part == "" || part == "-" { // standard output, where that can be said
+					continue
+				}
+				path, err := absolute(part)
+				if err != nil {
+					return fmt.Errorf("--%s: %w", setting.Name, err)
+				}
+				parts[j] = path
+			}
+			s[setting.Name][i] = strings.Join(parts, ",")
+		}
+	}
+	return nil
+}
+
+// isPath says that the value is the path of a file or a folder, as its help does.
+func (s Setting) isPath() bool {
+	return strings.Contains(s.Help, "`FILE`") || strings.Contains(s.Help, "`DIR`")
 }
 
 // ParseFile reads a config file: a mapping of setting names to values. Settings that may be given several times take
