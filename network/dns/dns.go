@@ -131,11 +131,32 @@ func (s *Server) Serve(ctx context.Context) error {
 			})
 		}
 	}
-	<-ctx.Done()
+	s.hold(ctx)
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return nil
+}
+
+// lookAfter is how often it is made sure that nobody has taken the addresses off the node.
+const lookAfter = 30 * time.Second
+
+// hold keeps the addresses on the node until ctx ends.
+func (s *Server) hold(ctx context.Context) {
+	look := time.NewTicker(lookAfter)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		for _, a := range s.Addresses {
+			if err := ownAddress(a); err != nil {
+				s.Log.Warn("Pods may not be able to ask for names", "err", err)
+			}
+		}
+	}
 }
 
 // ownAddress gives the node an address on its loopback interface.
@@ -160,13 +181,25 @@ func loopbackAddress(a netip.Addr) *netlink.Addr {
 	return out
 }
 
-// Purge takes the addresses off the node again.
+// answered tells whether somebody else answers names at an address: another cluster of this machine has the same one.
+func answered(a netip.Addr) bool {
+	c, err := net.ListenPacket("udp", netip.AddrPortFrom(a, 53).String())
+	if err == nil {
+		_ = c.Close()
+	}
+	return errors.Is(err, unix.EADDRINUSE)
+}
+
+// Purge takes the addresses off the node again, those at which nobody answers.
 func Purge(addresses []netip.Addr) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("find the loopback interface: %w", err)
 	}
 	for _, a := range addresses {
+		if answered(a) {
+			continue
+		}
 		if err := netlink.AddrDel(lo, loopbackAddress(a)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			return fmt.Errorf("remove the address %s: %w", a, err)
 		}

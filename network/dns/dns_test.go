@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -251,6 +253,13 @@ func TestServe(t *testing.T) {
 			nettest.Same(t, network, strings.TrimSpace(show(m)), "NOERROR\n  WEB.default.svc.cluster.local. 5 IN A 10.96.0.11")
 		}
 	}
+	// As long as somebody answers there, the addresses stay: two clusters of a machine may have the same.
+	if err := Purge(c.Addresses); err != nil {
+		t.Error(err)
+	}
+	if got := onLoopback(t); !slices.Contains(got, "10.96.0.10") || !slices.Contains(got, "fd00:96::a") {
+		t.Errorf("after a purge beside a server that runs the node has %v", got)
+	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -258,9 +267,28 @@ func TestServe(t *testing.T) {
 	if err := Purge(c.Addresses); err != nil {
 		t.Error(err)
 	}
+	if got := onLoopback(t); slices.Contains(got, "10.96.0.10") || slices.Contains(got, "fd00:96::a") {
+		t.Errorf("after a purge the node has %v", got)
+	}
 	if err := Purge(c.Addresses); err != nil {
 		t.Error(err)
 	}
+}
+
+func onLoopback(t *testing.T) (out []string) {
+	t.Helper()
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := netlink.AddrList(lo, netlink.FAMILY_ALL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range list {
+		out = append(out, a.IP.String())
+	}
+	return out
 }
 
 func TestSize(t *testing.T) {

@@ -135,9 +135,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		}
 	}
 	p.nodes.load(p.Nodes)
-	if err := ensureRoutes(p.ServiceCIDRs); err != nil {
-		p.Log.Warn("the node itself may not reach Services", "err", err)
-	}
+	p.ensureRoutes()
 	p.touchAll()
 	wg.Go(func() {
 		p.follow(ctx, p.Services, func(o kind.Object) (key, bool) { return key{o.GetNamespace(), o.GetName()}, true })
@@ -156,6 +154,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		case <-p.table.later():
 		case <-look.C:
 			p.table.check()
+			p.ensureRoutes()
 		}
 		if err := p.sync(); err != nil {
 			p.Log.Error("the rules of Services could not be written; they will all be written again", "err", err, "in", pause)
@@ -169,6 +168,13 @@ func (p *Proxy) Run(ctx context.Context) error {
 			continue
 		}
 		pause = firstPause
+	}
+}
+
+// ensureRoutes does what ensureRoutes says. The way out of the node may come and go.
+func (p *Proxy) ensureRoutes() {
+	if err := ensureRoutes(p.ServiceCIDRs); err != nil {
+		p.Log.Warn("the node itself may not reach Services", "err", err)
 	}
 }
 
