@@ -264,9 +264,12 @@ func (t *table) addSet(c *nftables.Conn, s *set) error {
 	return nil
 }
 
+// comment is how long a text the kernel's tools show beside a set, for people.
+const comment = 100
+
 // kernelSet is a set as the kernel knows it, of one family.
 func (t *table) kernelSet(s *set, f nft.Family) *nftables.Set {
-	out := &nftables.Set{Table: t.handle, Name: s.name + "-" + f.Digit(), KeyType: f.AddrType}
+	out := &nftables.Set{Table: t.handle, Name: s.name + "-" + f.Digit(), KeyType: f.AddrType, Comment: s.text[:min(len(s.text), comment)]}
 	switch {
 	case s.name == "ingress" || s.name == "egress":
 		out.IsMap, out.DataType = true, nftables.TypeVerdict
