@@ -33,19 +33,22 @@ func (a *Agent) openDevices() (err error) {
 	a.devices, err = device.New(device.Config{
 		Dir: filepath.Join(a.Dir, "device-plugins"), Nodes: a.align.machine.Nodes(), Lives: a.lives, Log: a.Log,
 		Changed: func() { a.node.Poke() },
-		Health: func(all []types.UID) {
-			for _, uid := range all {
-				a.pods.Wake(uid)
-			}
-		},
+		Health:  a.wake,
 	})
 	if err != nil {
 		return err
 	}
-	if a.claims, err = dra.New(dra.Config{Dir: a.Dir, Cluster: a.Client, Log: a.Log}); err != nil {
+	if a.claims, err = dra.New(dra.Config{Dir: a.Dir, Cluster: a.Client, Health: a.wake, Log: a.Log}); err != nil {
 		return err
 	}
 	return a.openTopology()
+}
+
+// wake lets the workers of Pods look again.
+func (a *Agent) wake(all []types.UID) {
+	for _, uid := range all {
+		a.pods.Wake(uid)
+	}
 }
 
 // counts are the resources of plugins, for the status of the node.

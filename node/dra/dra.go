@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -34,7 +35,9 @@ type Config struct {
 	// Dir is where it is remembered what is prepared.
 	Dir     string
 	Cluster Getter
-	Log     *slog.Logger
+	// Health is called with the Pods whose devices got well or broke; nil for nobody.
+	Health func([]types.UID)
+	Log    *slog.Logger
 }
 
 // Manager readies claims.
@@ -45,6 +48,8 @@ type Manager struct {
 	mu      sync.Mutex // guards what follows
 	claims  map[string]*Claim
 	drivers map[string][]*driver // by name; while one is replaced there are two
+	reports map[string]map[place]report
+	timers  map[string]*time.Timer // by driver: when the next report gets too old
 }
 
 // New makes a manager with what was remembered.
@@ -52,7 +57,7 @@ func New(c Config) (*Manager, error) {
 	if err := os.MkdirAll(c.Dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the folder of claims: %w", err)
 	}
-	m := &Manager{Config: c, claims: map[string]*Claim{}, drivers: map[string][]*driver{}}
+	m := &Manager{Config: c, claims: map[string]*Claim{}, drivers: map[string][]*driver{}, reports: map[string]map[place]report{}, timers: map[string]*time.Timer{}}
 	return m, m.load()
 }
 
@@ -337,7 +342,7 @@ func (m *Manager) CDI(p *corev1.Pod, c *corev1.Container) ([]string, error) {
 	return out, nil
 }
 
-// Status is how the devices are that a container has by claims. Drivers do not say more than that they are there.
+// Status is how the devices are that a container has by claims, as far as their drivers say so.
 func (m *Manager) Status(p *corev1.Pod, c *corev1.Container) (out []corev1.ResourceStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -362,7 +367,12 @@ func (m *Manager) Status(p *corev1.Pod, c *corev1.Container) (out []corev1.Resou
 					id = corev1.ResourceID(d.CDI[0])
 				}
 				if d.serves(x.Request) && !slices.ContainsFunc(st.Resources, func(h corev1.ResourceHealth) bool { return h.ResourceID == id }) {
-					st.Resources = append(st.Resources, corev1.ResourceHealth{ResourceID: id, Health: corev1.ResourceHealthStatusUnknown})
+					r := m.reported(name, place{d.Pool, d.Name}, time.Now())
+					h := corev1.ResourceHealth{ResourceID: id, Health: r.health}
+					if r.message != "" {
+						h.Message = &r.message
+					}
+					st.Resources = append(st.Resources, h)
 				}
 			}
 		}

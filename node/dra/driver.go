@@ -24,7 +24,9 @@ func services() [][2]string {
 // driver is a driver that has registered.
 type driver struct {
 	endpoint, service string
-	conn              *grpc.ClientConn
+	// health is the service that reports on devices; empty for none.
+	health string
+	conn   *grpc.ClientConn
 }
 
 // driver is the one of a name that registered last.
@@ -38,7 +40,7 @@ func (m *Manager) driver(name string) *driver {
 }
 
 // Register takes a driver; see plugin.Handler.
-func (m *Manager) Register(_ context.Context, i plugin.Info) error {
+func (m *Manager) Register(ctx context.Context, i plugin.Info) error {
 	var service string
 	var known []string
 	for _, s := range services() {
@@ -56,7 +58,12 @@ func (m *Manager) Register(_ context.Context, i plugin.Info) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.drivers[i.Name] = append(m.drivers[i.Name], &driver{i.Endpoint, service, conn})
+	d := &driver{endpoint: i.Endpoint, service: service, conn: conn}
+	m.drivers[i.Name] = append(m.drivers[i.Name], d)
+	if at := slices.IndexFunc(healthServices(), func(s string) bool { return slices.Contains(i.Versions, s) }); at >= 0 {
+		d.health = healthServices()[at]
+		go m.listen(ctx, i.Name, d) // until the socket of the driver goes
+	}
 	return nil
 }
 

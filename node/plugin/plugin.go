@@ -44,7 +44,8 @@ type Info struct {
 
 // Handler is responsible for the plugins of a type.
 type Handler interface {
-	// Register takes a plugin, or says why not. It is called again when a plugin registers again.
+	// Register takes a plugin, or says why not. It is called again when a plugin registers again. ctx lives as long as the plugin's
+	// socket is there.
 	Register(ctx context.Context, i Info) error
 	// Deregister forgets a plugin whose socket is gone.
 	Deregister(ctx context.Context, name string)
