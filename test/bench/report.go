@@ -277,6 +277,7 @@ func notes(f flags) map[string]string {
 - "A to B" rows are the time from the start of the write of A until a watch shows B, one at a time.
 - Nodes are objects whose Leases this tool renews every 10 s. In the rows of the Deployment this tool plays the kubelets:
   a bound Pod is ready at once. Simulated nodes are played by proa itself (` + "`--simulate`" + `), in the measured process.
+- The Pods of the largest row are those of Deployments of 1,000, all created at once.
 `,
 		"schedule": `- Upstream is etcd, kube-apiserver, kube-controller-manager with all controllers and kube-scheduler, without leader election
   and with client limits (2000 requests a second) that are never reached. Each workload has a system of its own.
