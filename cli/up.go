@@ -87,7 +87,7 @@ func (u *upper) up(ctx context.Context, said proa.Said) error {
 	if err != nil {
 		return err
 	}
-	if pid != 0 && max(1, conf.Nodes) != u.before {
+	if pid != 0 && conf.Nodes != 0 && conf.Nodes != u.before {
 		fmt.Fprintf(u.env.Out, "The cluster in %s is started again for %s; containers keep running.\n", c.dir, count(conf.Nodes, "node"))
 		if err := stop(ctx, u.env, c, pid); err != nil {
 			return err

@@ -295,7 +295,7 @@ func (s *Server) removeNode(ctx context.Context, f further) error {
 		return err
 	}
 	s.log.InfoContext(ctx, "a node is removed", "node", f.name)
-	return purgeFurther(ctx, s.DataDir, f, s.log)
+	return purgeFurther(ctx, f, s.log)
 }
 
 // holderOf is the process that runs what is in a folder, see Hold; nil if none does.
@@ -340,7 +340,7 @@ func StopAgents(dataDir string) (names []string, err error) {
 }
 
 // purgeFurther removes everything that a further node has made.
-func purgeFurther(ctx context.Context, dataDir string, f further, log *slog.Logger) error {
+func purgeFurther(ctx context.Context, f further, log *slog.Logger) error {
 	// What the node has set in its own network it must not take back in ours, so it gets one if it has none any more.
 	if err := netns.Make(f.netns()); err != nil {
 		return err
@@ -348,7 +348,7 @@ func purgeFurther(ctx context.Context, dataDir string, f further, log *slog.Logg
 	if err := netns.Do(f.netns(), func() error { return PurgeNode(ctx, f.dir, log) }); err != nil {
 		return err
 	}
-	if err := errors.Join(link.Unplug(linkOf(dataDir), f.number), netns.Remove(f.netns())); err != nil {
+	if err := errors.Join(link.Unplug(f.netns()), netns.Remove(f.netns())); err != nil {
 		return err
 	}
 	return os.RemoveAll(f.dir)
@@ -362,7 +362,7 @@ func PurgeNodes(ctx context.Context, dataDir string, log *slog.Logger) error {
 	}
 	var errs []error
 	for _, f := range all {
-		if err := purgeFurther(ctx, dataDir, f, log); err != nil {
+		if err := purgeFurther(ctx, f, log); err != nil {
 			errs = append(errs, fmt.Errorf("node %s: %w", f.name, err))
 		}
 	}

@@ -238,8 +238,20 @@ func cable(host, there *netlink.Handle, c Config, n int, ns *os.File) (netlink.L
 	return there.LinkByName(inside)
 }
 
-// Unplug takes the cable of the n-th node away.
-func Unplug(c Config, n int) error { return remove(c.port(n)) }
+// Unplug takes the cable away that ends in the network namespace of a file. Another node may have its place by now.
+func Unplug(namespace string) error {
+	ns, err := os.Open(namespace)
+	if err != nil {
+		return fmt.Errorf("open the network namespace of a node: %w", err)
+	}
+	defer ns.Close()
+	there, err := handleIn(ns)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	return remove(there, inside)
+}
 
 // Purge removes the link, with every cable that is plugged in, and its rules.
 func Purge(c Config) error {
@@ -248,22 +260,22 @@ func Purge(c Config) error {
 		return err
 	}
 	errs := []error{kernel.Remove(c.Table), kernel.Close()}
-	links, err := net.Interfaces()
-	errs = append(errs, err)
-	for _, l := range links {
-		if strings.HasPrefix(l.Name, c.Bridge+"-") {
-			errs = append(errs, remove(l.Name))
-		}
-	}
-	return errors.Join(append(errs, remove(c.Bridge))...)
-}
-
-func remove(name string) error {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return fmt.Errorf("open netlink: %w", err)
+		return errors.Join(append(errs, fmt.Errorf("open netlink: %w", err))...)
 	}
 	defer host.Close()
+	links, err := host.LinkList()
+	errs = append(errs, err)
+	for _, l := range links {
+		if strings.HasPrefix(l.Attrs().Name, c.Bridge+"-") {
+			errs = append(errs, remove(host, l.Attrs().Name))
+		}
+	}
+	return errors.Join(append(errs, remove(host, c.Bridge))...)
+}
+
+func remove(host *netlink.Handle, name string) error {
 	link, err := host.LinkByName(name)
 	if err == nil {
 		err = host.LinkDel(link)

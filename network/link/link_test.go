@@ -98,8 +98,11 @@ func TestLink(t *testing.T) {
 	must(Plug(c, 3, again.Path()))
 	again.Listen("tcp", "100.64.9.3:80", "again")
 	nettest.Same(t, "the node that came back", a.Ask("tcp", "100.64.9.3:80"), "again 100.64.9.2")
-	must(Unplug(c, 2))
-	must(Unplug(c, 2))
+	// Who has lost his place takes nothing from who has it now.
+	must(Unplug(b.Path()))
+	nettest.Same(t, "after the former one left", a.Ask("tcp", "100.64.9.3:80"), "again 100.64.9.2")
+	must(Unplug(a.Path()))
+	must(Unplug(a.Path()))
 	must(Purge(c))
 	links, err := netlink.LinkList()
 	must(err)
