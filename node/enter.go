@@ -9,6 +9,7 @@ import (
 
 	"proa.dev/node/admit"
 	"proa.dev/node/cgroup"
+	"proa.dev/node/fact"
 	"proa.dev/node/pod"
 )
 
@@ -19,7 +20,7 @@ func (a *Agent) enter(ctx context.Context, p *corev1.Pod) *pod.Verdict {
 	}
 	place := a.place()
 	no := admit.Early(p, place)
-	if no == nil {
+	if no == nil && !a.has(p) {
 		// What Pods may have alone is given before the rest is counted; who is refused afterwards gives it back when it ends.
 		if v := a.topology.Admit(ctx, p); v != nil {
 			no = &admit.Rejection{Reason: v.Reason, Message: v.Message}
@@ -37,6 +38,12 @@ func (a *Agent) enter(ctx context.Context, p *corev1.Pod) *pod.Verdict {
 	}
 	teller{a.events}.Event(p, "", corev1.EventTypeWarning, no.Reason, "%s", no.Message)
 	return &pod.Verdict{Reason: no.Reason, Message: "Pod was rejected: " + no.Message, Rejected: true}
+}
+
+// has says that an earlier agent has given a Pod what it may have alone. Of static Pods nobody else remembers that they were taken,
+// and their plugins may not be back yet.
+func (a *Agent) has(p *corev1.Pod) bool {
+	return fact.Static(p) && !a.complete.Load() && grants{a}.Holds(p.UID)
 }
 
 // others are the Pods that use the node beside one.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,17 +63,17 @@ func shown(m *Manager, request string) string {
 
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
+		var told atomic.Int32
 		m := having(t, func(all []types.UID) {
 			if len(all) == 1 && all[0] == "p" {
-				told++
+				told.Add(1)
 			}
 		})
-		want := func(request, text string, times int) {
+		want := func(request, text string, times int32) {
 			t.Helper()
 			synctest.Wait()
-			if got := shown(m, request); got != text || told != times {
-				t.Errorf("got %q after %d tellings, want %q after %d", got, told, text, times)
+			if got := shown(m, request); got != text || told.Load() != times {
+				t.Errorf("got %q after %d tellings, want %q after %d", got, told.Load(), text, times)
 			}
 		}
 		say := func(all ...string) {
