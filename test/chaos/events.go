@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 type Events struct {
 	Count int
 	Rate  float64
+	// Timeout is when clients give up on a request; 2 s if 0.
+	Timeout time.Duration
 	// Seed makes the events the same again.
 	Seed uint64
 	// Kinds are those that may happen; all if empty. InTurn takes them one after the other, not by chance.
@@ -67,7 +70,7 @@ func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err
 	if len(st.nodes) < 2 {
 		return nil, nil, errors.New("there is one node only; events happen to the further ones")
 	}
-	clients, err := st.steady(ctx, e.Rate)
+	clients, err := st.steady(ctx, e.Rate, cmp.Or(e.Timeout, 2*time.Second))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,15 +102,15 @@ func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err
 	return events, &Outcome{Totals: totals, Names: st.urls, Failures: clients.Failures()}, errors.Join(err, stopped)
 }
 
-// steady starts clients on the first node, outside and in a Pod, which nothing happens to. They give up early.
-func (st *stand) steady(ctx context.Context, rate float64) (all Clients, err error) {
+// steady starts clients on the first node, outside and in a Pod, which nothing happens to.
+func (st *stand) steady(ctx context.Context, rate float64, timeout time.Duration) (all Clients, err error) {
 	for _, w := range []struct {
 		place
 		url string
 	}{
 		{st.onNode(), st.cluster}, {st.from(st.outside), st.ports[0]}, {st.inPod("Pod on node 1", namespace, "client-"+st.nodes[0].Name), st.cluster},
 	} {
-		client, err := w.startWith(ctx, rate/3, []string{"-timeout", "2s", "-show", "1000000"}, w.url)
+		client, err := w.startWith(ctx, rate/3, []string{"-timeout", timeout.String(), "-show", "1000000"}, w.url)
 		if err != nil {
 			_, stop := all.Stop()
 			return nil, errors.Join(err, stop)
