@@ -221,6 +221,8 @@ type result struct {
 	Seconds float64 `json:"seconds"`
 	Date    string  `json:"date"`
 	Retried bool    `json:"retried,omitempty"`
+	// Nodes is how many nodes with containers there were.
+	Nodes int `json:"nodes,omitempty"`
 }
 
 // record is what the repository remembers of earlier runs.
@@ -259,6 +261,9 @@ func loadRecord(dir string) (*record, error) {
 // tests until someone takes it out by hand: that is the point of the gate.
 func (r *record) merge(results map[string]result) {
 	for name, x := range results {
+		if old := r.results[name]; x.State == "passed" && old.State == "passed" {
+			x.Seconds = min(x.Seconds, old.Seconds) // what it needs, not what else the machine did
+		}
 		r.results[name] = x
 		if x.State == "passed" {
 			r.passing[name] = true

@@ -136,6 +136,9 @@ func (r *runner) batchOf(ctx context.Context, dir string, tests []test) map[stri
 			x = result{State: "unfinished", Reason: firstLine(reason)}
 		}
 		x.Date = time.Now().UTC().Format(time.DateOnly)
+		if r.real {
+			x.Nodes = r.realNodes
+		}
 		out[t.Name] = x
 	}
 	return out
