@@ -91,12 +91,12 @@ func (d *drain) flush(before time.Time) {
 	d.mu.Unlock()
 	var gone []*record
 	for _, w := range due {
-		if d.taken(w.record) {
+		if err := d.n.detach(w.record); err != nil {
+			d.n.Log.Warn("an address cannot be used again yet", "address", w.Addresses, "err", err)
 			d.add(w.record)
 			continue
 		}
-		if err := d.n.detach(w.record); err != nil {
-			d.n.Log.Warn("an address cannot be used again yet", "address", w.Addresses, "err", err)
+		if d.taken(w.record) {
 			d.add(w.record)
 			continue
 		}
@@ -110,14 +110,11 @@ func (d *drain) taken(r *record) bool {
 	return d.n.Guard != nil && slices.ContainsFunc(r.Addresses, d.n.Guard.Taken)
 }
 
-// release frees addresses, after everything is forgotten that the next owner must not inherit.
+// release frees addresses, after everything is forgotten that the next owner must not inherit. A kernel that cannot do that
+// must not run out of addresses.
 func (d *drain) release(gone []*record) {
 	if len(gone) == 0 {
 		return
-	}
-	var err error
-	if d.n.rules != nil {
-		err = d.n.rules.forgetSources(gone)
 	}
 	addrs := map[netip.Addr]bool{}
 	for _, r := range gone {
@@ -125,12 +122,12 @@ func (d *drain) release(gone []*record) {
 			addrs[a] = true
 		}
 	}
-	if err = errors.Join(err, nft.Forget(d.n.host, addrs)); err != nil {
-		d.n.Log.Warn("addresses cannot be used again yet", "err", err)
-		for _, r := range gone {
-			d.add(r)
-		}
-		return
+	err := nft.Forget(d.n.host, addrs)
+	if d.n.rules != nil {
+		err = errors.Join(err, d.n.rules.forgetSources(gone))
+	}
+	if err != nil {
+		d.n.Log.Warn("something is left of Pods that are gone; who gets their addresses may have their connections", "err", err)
 	}
 	for _, r := range gone {
 		if d.n.Guard != nil {
