@@ -70,17 +70,18 @@ func TestEqualFieldListsAreShared(t *testing.T) {
 	var i interned
 	owned := func(text string) *corev1.ConfigMap {
 		o := aMap()
-		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x", FieldsV1: &metav1.FieldsV1{Raw: []byte(text)}}, {Manager: "y"}}
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x", FieldsV1: metav1.NewFieldsV1(text)}, {Manager: "y"}}
 		i.share(o)
 		return o
 	}
-	at := func(o *corev1.ConfigMap) *byte { return &o.ManagedFields[0].FieldsV1.Raw[0] }
-	if at(owned("a")) != at(owned("a")) || at(owned("a")) == at(owned("b")) {
+	text := func(o *corev1.ConfigMap) []byte { return o.ManagedFields[0].FieldsV1.GetRawBytes() }
+	one, same, other := text(owned("a")), text(owned("a")), text(owned("b"))
+	if &one[0] != &same[0] || &one[0] == &other[0] {
 		t.Error("equal lists are not one, or different ones are")
 	}
 	for n := range 2 * maxInterned {
-		if o := owned(fmt.Sprint(n)); string(o.ManagedFields[0].FieldsV1.Raw) != fmt.Sprint(n) {
-			t.Fatalf("%d became %s", n, o.ManagedFields[0].FieldsV1.Raw)
+		if o := owned(fmt.Sprint(n)); string(text(o)) != fmt.Sprint(n) {
+			t.Fatalf("%d became %s", n, text(o))
 		}
 	}
 	if len(i.texts) > maxInterned {

@@ -82,7 +82,7 @@ func endpoint(behind []*discoveryv1.EndpointSlice, port string, good func(*disco
 			if p.Name == nil || *p.Name != port || p.Port == nil || len(s.Endpoints) == 0 {
 				continue
 			}
-			first := rand.IntN(len(s.Endpoints))
+			first := rand.IntN(len(s.Endpoints)) //nolint:gosec // chance spreads load here, it keeps no secret
 			for i := range s.Endpoints {
 				e := &s.Endpoints[(first+i)%len(s.Endpoints)]
 				if (e.Conditions.Ready == nil || *e.Conditions.Ready) && len(e.Addresses) > 0 && good(e) {
