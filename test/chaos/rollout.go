@@ -257,7 +257,7 @@ func (st *stand) traffic(ctx context.Context, rate float64, ingressPort int) (al
 	return all, nil
 }
 
-// ready waits until every way answers once.
+// ready waits for the ingress, which opens its port when there is an Ingress.
 func (st *stand) ready(ctx context.Context, ingressPort int) error {
 	if ingressPort == 0 {
 		return nil
