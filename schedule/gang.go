@@ -36,9 +36,7 @@ func podGroups() schema.GroupResource {
 // kind PodGroup is in a beta that is off, as upstream has it.
 func GangScheduling(deps Deps) Plugin {
 	g := &gangs{cluster: deps.Views, activate: deps.Activate, groups: map[string]*gang{}}
-	if deps.Client != nil {
-		g.writer, g.log, g.background = deps.Client, deps.Log, deps.Go
-	}
+	g.client, g.log, g.background = deps.Client, deps.Log, deps.Go
 	same := func(pod *corev1.Pod, _, is kind.Object) bool {
 		other, ok := is.(*corev1.Pod)
 		return ok && groupOf(pod) != "" && groupOf(pod) == groupOf(other)
@@ -80,7 +78,7 @@ func minCount(o kind.Object) int {
 type gangs struct {
 	cluster    Cluster
 	activate   func(...types.UID)
-	writer     client.Writer // nil where nobody is told
+	client     client.Client // nil where nobody is told
 	log        *slog.Logger
 	background func(func(context.Context))
 
@@ -233,19 +231,40 @@ func (g *gangs) bound(pod *corev1.Pod) {
 
 // tell writes what became of a group, unless it says so already. A group that was scheduled once stays so.
 func (g *gangs) tell(pod *corev1.Pod, status metav1.ConditionStatus, reason, message string) {
-	group, ok := g.group(pod).(*schedulingv1beta1.PodGroup)
-	if !ok || g.writer == nil || meta.IsStatusConditionTrue(group.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled) {
-		return
-	}
-	next := group.DeepCopy()
-	if !meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
-		Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message, ObservedGeneration: group.Generation,
-	}) {
+	c := metav1.Condition{Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message}
+	next := withCondition(g.group(pod), c)
+	if g.client == nil || next == nil {
 		return
 	}
 	g.background(func(ctx context.Context) {
-		if _, err := g.writer.Update(ctx, podGroups(), next, "status"); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			g.log.WarnContext(ctx, "write the condition of a pod group", "namespace", group.Namespace, "name", group.Name, "err", err)
+		for try := 0; next != nil; try++ {
+			_, err := g.client.Update(ctx, podGroups(), next, "status")
+			if err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil {
+				return
+			}
+			var now kind.Object
+			if apierrors.IsConflict(err) && try < 5 { // somebody else was first; the view may not show it yet
+				now, err = g.client.Get(ctx, podGroups(), next.Namespace, next.Name, "")
+			}
+			if err != nil {
+				g.log.WarnContext(ctx, "write the condition of a pod group", "group", groupOf(pod), "err", err)
+				return
+			}
+			next = withCondition(now, c)
 		}
 	})
+}
+
+// withCondition is a group with a condition, or nil if it needs none.
+func withCondition(o kind.Object, c metav1.Condition) *schedulingv1beta1.PodGroup {
+	group, ok := o.(*schedulingv1beta1.PodGroup)
+	if !ok || meta.IsStatusConditionTrue(group.Status.Conditions, c.Type) {
+		return nil
+	}
+	next := group.DeepCopy()
+	c.ObservedGeneration = group.Generation
+	if !meta.SetStatusCondition(&next.Status.Conditions, c) {
+		return nil
+	}
+	return next
 }

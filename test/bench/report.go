@@ -85,6 +85,11 @@ func targets() map[string]float64 {
 		"get, 32-way":                       3,
 		"one write to 500 watchers, p50":    0.5,
 		"cold start to /readyz (median of ": 0.1,
+
+		"100 nodes, 3000 Pods, binds":            10,
+		"100 nodes, 3000 Pods that wait, binds":  10,
+		"1000 nodes, 5000 Pods, binds":           10,
+		"1000 nodes, 3000 Pods that wait, binds": 10,
 	}
 }
 
