@@ -385,6 +385,9 @@ func tailOf(data []byte) string { return string(data[max(0, len(data)-1000):]) }
 func (a *arena) rush(ctx context.Context, rate int, last time.Duration) error {
 	const every = 10
 	n := int(float64(rate) * last.Seconds() * min(a.set.scale, 1))
+	if err := a.fill(ctx, 5000); err != nil {
+		return err
+	}
 	if err := a.rest(ctx); err != nil {
 		return err
 	}
