@@ -155,6 +155,10 @@ func (p *place) mesh(ctx context.Context) error {
 	if config.ID, err = meshID(ctx, p.client); err != nil {
 		return err
 	}
+	config.Networks = p.clusterCIDRs
+	if err := keepPrefixes(meshFile(p.dataDir), p.clusterCIDRs); err != nil {
+		return err
+	}
 	m, err := mesh.New(config)
 	if err != nil {
 		return err
@@ -423,7 +427,7 @@ func PurgeNode(ctx context.Context, dataDir string, log *slog.Logger) error {
 		return err
 	}
 	errs := []error{runtime.Purge(ctx, own, log)}
-	errs = append(errs, node.Purge(ctx, dir, log), netpod.Purge(networkOf(dataDir, "", log)), service.Purge(servicesOf(dataDir)), policy.Purge(policiesOf(dataDir)), mesh.Purge(meshOf(dataDir)), purgeNames(dataDir))
+	errs = append(errs, node.Purge(ctx, dir, log), netpod.Purge(networkOf(dataDir, "", log)), service.Purge(servicesOf(dataDir)), policy.Purge(policiesOf(dataDir)), purgeMesh(dataDir), purgeNames(dataDir))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

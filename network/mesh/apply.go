@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -150,7 +151,7 @@ func (m *Mesh) routes(tunnel netlink.Link, ways []way) error {
 		return errors.Join(append(errs, fmt.Errorf("read the routes: %w", err))...)
 	}
 	for _, r := range have {
-		if r.Dst == nil {
+		if r.Dst == nil || !m.ours(r.Dst) {
 			continue
 		}
 		// Where a way has changed, IPv6 keeps both routes.
@@ -162,6 +163,12 @@ func (m *Mesh) routes(tunnel netlink.Link, ways []way) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ours tells whether a route leads to Pods of this cluster.
+func (m *Mesh) ours(to *net.IPNet) bool {
+	a, ok := netip.AddrFromSlice(to.IP)
+	return len(m.Networks) == 0 || ok && slices.ContainsFunc(m.Networks, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 }
 
 func (m *Mesh) removeTunnel() error {

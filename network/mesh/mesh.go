@@ -42,6 +42,9 @@ type Config struct {
 	Device string
 	// Table is the name of the table of rules, "proa-nodes" if empty.
 	Table string
+	// Networks are those of all Pods of the cluster. Routes to others are another cluster's, even where its number is the same;
+	// if empty, every route with the number is ours.
+	Networks []netip.Prefix
 	// ID and Port tell the tunnels of one cluster from those of another, Protocol its routes; 1, 8472 and 80 if 0.
 	ID, Port, Protocol int
 	Log                *slog.Logger

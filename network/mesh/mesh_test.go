@@ -237,3 +237,25 @@ func TestStrangersStayOut(t *testing.T) {
 	}
 	eventually(t, "a stranger is heard", func() string { return fmt.Sprint(hears()) }, "false")
 }
+
+// TestOthersRoutes: routes of another cluster stay, even if it gives its own the same number.
+func TestOthersRoutes(t *testing.T) {
+	nettest.Need(t)
+	p := nettest.New(t)
+	nettest.Wire(t, nettest.End{NS: p, Name: "eth0", Addrs: []string{"192.0.2.1/24"}}, nettest.End{NS: nettest.New(t), Name: "eth0", Addrs: []string{"192.0.2.2/24"}})
+	p.Do(func() {
+		for _, to := range []string{"10.244.1.0/24", "10.99.1.0/24"} {
+			r := &netlink.Route{Dst: ipNet(netip.MustParsePrefix(to)), Gw: net.ParseIP("192.0.2.2"), Protocol: 80}
+			if err := netlink.RouteAdd(r); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := Purge(Config{Networks: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}); err != nil {
+			t.Error(err)
+		}
+		left, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: 80}, netlink.RT_FILTER_PROTOCOL)
+		if err != nil || len(left) != 1 || left[0].Dst.String() != "10.99.1.0/24" {
+			t.Errorf("left are %v, %v", left, err)
+		}
+	})
+}
