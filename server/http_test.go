@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -19,6 +20,14 @@ type web struct {
 	testing.TB
 	*http.Client
 	base string
+}
+
+// TestMain lets clients wait for a slow machine: by themselves they give a connection up on which nothing came for a while.
+func TestMain(m *testing.M) {
+	if err := os.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "0"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
 }
 
 func newWeb(t testing.TB, c *proatest.Cluster, change ...func(*rest.Config)) *web {
