@@ -118,7 +118,8 @@ func (a *arena) until(ctx context.Context, ip, name string) (at time.Time, err e
 	ctx, cancel := context.WithTimeout(ctx, a.set.limit)
 	defer cancel()
 	err = a.client.Do(func() error {
-		dialer := net.Dialer{Timeout: 50 * time.Millisecond}
+		// Packets to addresses that nobody has yet may get lost without a word, so that one waits only a moment for an answer.
+		dialer := net.Dialer{Timeout: 5 * time.Millisecond}
 		var last error
 		for ctx.Err() == nil {
 			var who string
