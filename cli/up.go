@@ -83,7 +83,7 @@ func (u *upper) up(ctx context.Context, said proa.Said) error {
 		return err
 	}
 	c := cluster{conf.DataDir}
-	pid, err := c.pid()
+	pid, err := u.running(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -115,6 +115,21 @@ func (u *upper) up(ctx context.Context, said proa.Said) error {
 	}
 	fmt.Fprintf(u.env.Out, "Ready after %.1f s (process %d)\n", time.Since(begin).Seconds(), child.Process.Pid)
 	return u.finish(c)
+}
+
+// running is the process that runs the cluster, zero if none does. One that was killed, and only needs a moment, is waited for.
+func (u *upper) running(ctx context.Context, c cluster) (int, error) {
+	for begin := time.Now(); ; {
+		pid, err := c.pid()
+		if err != nil || pid == 0 || !ending(pid) || time.Since(begin) > patience {
+			return pid, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // nodes decides what Pods shall run on where nobody has said it: a node on this machine, or simulated ones for who is not
