@@ -165,6 +165,7 @@ func TestFlood(t *testing.T) {
 	admin := newWeb(t, c)
 	admin.must(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"flood"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"flood"}]}`)
 	flood := newWeb(t, c, as("flood"))
+	flood.must(200, "GET", "/api/v1/namespaces/default", "") // the connection is there, or each request would begin one of its own
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	codes := map[int]int{}
