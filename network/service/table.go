@@ -48,6 +48,7 @@ type table struct {
 	chains   map[string]*chain
 	stale    map[string]time.Time // chains without rules, which shall be deleted
 	streams  []stream
+	openings openings
 }
 
 // family is the part of the table for IPv4 or IPv6.
@@ -128,9 +129,9 @@ func (t *table) check() {
 // that leads to it is gone.
 const rest = time.Second
 
-// later is when chains are due to be deleted.
+// later is when chains are due to be deleted, and connections to be forgotten.
 func (t *table) later() <-chan time.Time {
-	if len(t.stale) == 0 {
+	if len(t.stale) == 0 && len(t.openings.gone) == 0 {
 		return nil
 	}
 	return time.After(rest)
@@ -138,6 +139,7 @@ func (t *table) later() <-chan time.Time {
 
 // commit brings the kernel to what is wanted, in one transaction.
 func (t *table) commit() error {
+	t.forgetOpenings()
 	due := t.due()
 	if t.built && len(t.dirty) == 0 && len(due) == 0 {
 		return nil
@@ -260,6 +262,7 @@ func (tx *transaction) update(k key) error {
 		}
 	}
 	tx.noteStreams(before.ports, tx.services[k])
+	tx.noteOpenings(before.ports, tx.services[k])
 	return nil
 }
 
