@@ -69,11 +69,15 @@ func (s *Server) removeObject(ctx context.Context, r *Request) (obj kind.Object,
 		return nil, false, storeError(err)
 	}
 	cur, found := cache.Get(key)
+	var marked kind.Object // by this request, in whichever try
 	for try := 0; ; try++ {
-		if !found {
+		switch {
+		case marked != nil && (!found || cur.Object.GetUID() != marked.GetUID()):
+			return marked, true, nil // who saw the mark was faster
+		case !found:
 			return nil, false, notFound(r.Def, r.Name)
 		}
-		obj, gone, err = s.removeOnce(ctx, r, def, cur)
+		obj, gone, err = s.removeOnce(ctx, r, def, cur, &marked)
 		c, lost := errors.AsType[*kv.Conflict](err)
 		if !lost || c.Key != key {
 			return obj, gone, err
@@ -89,7 +93,8 @@ func (s *Server) removeObject(ctx context.Context, r *Request) (obj kind.Object,
 	}
 }
 
-func (s *Server) removeOnce(ctx context.Context, r *Request, def *kind.Def, cur *watch.Entry) (kind.Object, bool, error) {
+// removeOnce tries to remove an object as it is now. What it stores of it before it is gone is left in marked.
+func (s *Server) removeOnce(ctx context.Context, r *Request, def *kind.Def, cur *watch.Entry, marked *kind.Object) (kind.Object, bool, error) {
 	options := r.Options.Delete.DeepCopy()
 	old := cur.Object.DeepCopyObject().(kind.Object)
 	if err := matches(def, options.Preconditions, old); err != nil {
@@ -121,11 +126,11 @@ func (s *Server) removeOnce(ctx context.Context, r *Request, def *kind.Def, cur 
 	if err != nil {
 		return nil, false, err
 	}
+	if rev != cur.Rev {
+		*marked = last
+	}
 	out, gone, err := s.commit(ctx, r, def, nil, last, rev)
 	r.Clock.Done(hop.Commit)
-	if c, lost := errors.AsType[*kv.Conflict](err); lost && c.Now.Rev == 0 && rev != cur.Rev && c.Key == def.Key(r.Namespace, r.Name) {
-		return last, true, nil // who saw the mark was faster
-	}
 	if err != nil {
 		return nil, false, err
 	}
