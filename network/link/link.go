@@ -82,6 +82,9 @@ func (c Config) ensure(done func(*nft.Kernel) (bool, error)) error {
 		return err
 	}
 	defer func() { _ = kernel.Close() }()
+	if _, err := kernel.Pass(c.Table, c.Networks); err != nil {
+		return fmt.Errorf("let the nodes through the firewall of this machine: %w", err)
+	}
 	if has, err := done(kernel); has && err == nil {
 		return nil
 	}
@@ -259,7 +262,7 @@ func Purge(c Config) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{kernel.Remove(c.Table), kernel.Close()}
+	errs := []error{kernel.Unpass(c.Table), kernel.Remove(c.Table), kernel.Close()}
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return errors.Join(append(errs, fmt.Errorf("open netlink: %w", err))...)

@@ -172,6 +172,7 @@ func New(ctx context.Context, config Config) (_ *Network, err error) {
 	if err = n.rules.write(n.Config, n.pool.all()); err != nil {
 		return nil, err
 	}
+	n.pass()
 	n.listen, err = cni.Listen(n.Socket)
 	return n, err
 }
@@ -215,7 +216,19 @@ func (n *Network) lookAfter(ctx context.Context) {
 	}
 }
 
+// pass lets Pods through firewalls of the machine that drop what they do not know.
+func (n *Network) pass() {
+	added, err := n.rules.kernel.Pass(n.Table, n.ClusterCIDRs)
+	switch {
+	case err != nil:
+		n.Log.Warn("a firewall of this machine may drop the traffic of Pods", "err", err)
+	case added > 0:
+		n.Log.Info("a firewall of this machine drops what it forwards; the traffic of Pods is let through", "rules", added)
+	}
+}
+
 func (n *Network) mend() {
+	n.pass()
 	has, err := n.rules.there(n.Table)
 	if has && err == nil {
 		return

@@ -60,7 +60,7 @@ func removeTable(name string) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
 		err = nil
 	}
-	return errors.Join(err, kernel.Remove(name), kernel.Close())
+	return errors.Join(err, kernel.Unpass(name), kernel.Remove(name), kernel.Close())
 }
 
 // removePairs removes the interfaces of all Pods. Those on the bridge are ours even if no file says so.
