@@ -351,6 +351,7 @@ func (p *place) podNetwork(ctx context.Context, agent *node.Agent) error {
 		return err
 	}
 	config := networkOf(p.dataDir, p.Name, p.log)
+	config.Tunnel = orElse(meshOf(p.dataDir).Device, mesh.UsualDevice)
 	config.PodCIDRs, config.ClusterCIDRs, config.Live, config.Guard = cidrs, p.clusterCIDRs, agent.Sandboxes, p.guard
 	n, err := netpod.New(ctx, config)
 	if err != nil {

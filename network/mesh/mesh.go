@@ -33,6 +33,9 @@ const (
 	Tunnels Mode = "tunnels"
 )
 
+// UsualDevice is the name of the tunnel's interface where none is given.
+const UsualDevice = "proa-vxlan"
+
 // Config says for which node. NodeName and Nodes must be given.
 type Config struct {
 	NodeName string
@@ -52,7 +55,7 @@ type Config struct {
 
 func (c Config) complete() Config {
 	if c.Device == "" {
-		c.Device = "proa-vxlan"
+		c.Device = UsualDevice
 	}
 	if c.Table == "" {
 		c.Table = "proa-nodes"

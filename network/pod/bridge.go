@@ -55,11 +55,18 @@ func (n *Network) bridgeIndex() int {
 	return n.bridge
 }
 
-// packet is the largest that Pods may send.
+// packet is the largest that new Pods may send.
 func (n *Network) packet() int {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.mtu
+	mtu := n.mtu
+	n.mu.Unlock()
+	if n.Tunnel == "" || n.MTU != 0 {
+		return mtu
+	}
+	if link, err := n.host.LinkByName(n.Tunnel); err == nil {
+		return min(mtu, link.Attrs().MTU)
+	}
+	return mtu
 }
 
 func (n *Network) ensureBridge() (netlink.Link, error) {

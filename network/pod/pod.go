@@ -44,6 +44,9 @@ type Config struct {
 	Table string
 	// MTU of the Pods' interfaces; that of the node's way out if 0.
 	MTU int
+	// Tunnel is the interface by which Pods of other nodes may be reached. While it is there, new Pods send nothing that does
+	// not fit through it. May be empty.
+	Tunnel string
 	// Socket is where the CNI program finds us; in DataDir if empty.
 	Socket string
 	// Guard enforces policies. It may be nil.
