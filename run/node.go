@@ -107,12 +107,16 @@ func (p *place) run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if err := p.policies(ctx, &wg); err != nil {
-		return err
+	if p.CNIConf == "" {
+		if err := p.policies(ctx, &wg); err != nil {
+			return err
+		}
+		wg.Go(func() { p.persist(ctx, "pod-network", func() error { return p.podNetwork(ctx, agent) }) })
+		wg.Go(func() { p.persist(ctx, "mesh", func() error { return p.mesh(ctx) }) })
 	}
-	wg.Go(func() { p.persist(ctx, "pod-network", func() error { return p.podNetwork(ctx, agent) }) })
-	wg.Go(func() { p.persist(ctx, "service-proxy", func() error { return p.serviceProxy(ctx) }) })
-	wg.Go(func() { p.persist(ctx, "mesh", func() error { return p.mesh(ctx) }) })
+	if !p.NoProxy {
+		wg.Go(func() { p.persist(ctx, "service-proxy", func() error { return p.serviceProxy(ctx) }) })
+	}
 	wg.Go(func() { p.persist(ctx, "dns", func() error { return p.names(ctx) }) })
 	return agent.Run(ctx)
 }
@@ -261,7 +265,7 @@ func (p *place) config() (node.Config, error) {
 // ownRuntime is how the node's own runtime is set up.
 func ownRuntime(dataDir, bin string, n NodeConfig) runtime.Config {
 	return runtime.Config{
-		DataDir: runtimeDir(dataDir), BinDir: bin, CNIBinDirs: []string{bin, "/opt/cni/bin"}, CNIConfDir: cniDir(dataDir), CgroupRoot: cgroup.RootFor(nodeDir(dataDir)),
+		DataDir: runtimeDir(dataDir), BinDir: bin, CNIBinDirs: append([]string{bin, "/opt/cni/bin"}, n.CNIBins...), CNIConfDir: orElse(n.CNIConf, cniDir(dataDir)), CgroupRoot: cgroup.RootFor(nodeDir(dataDir)),
 		SystemdCgroup: n.CgroupDriver == string(cgroup.Systemd), RegistryDirs: n.RegistryDirs,
 	}
 }

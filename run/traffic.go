@@ -26,6 +26,12 @@ type Traffic struct {
 	Healthz string
 	// Stubs are the servers of zones that are not asked of the node's own.
 	Stubs map[string][]string
+	// CNIConf is where another program puts the configuration of its network for Pods; empty for proa's own network. CNIBins
+	// have network plugins.
+	CNIConf string
+	CNIBins []string
+	// NoProxy is set where another program makes Services work.
+	NoProxy bool
 }
 
 // The load balancers that there are.
@@ -73,6 +79,25 @@ func trafficSettings() []Setting {
 			})},
 		{Name: "stub-domain", Help: "ask the server at an address for the names of a zone, as `ZONE=IP[:PORT]`; several for a zone are asked in turn", Many: true,
 			Set: func(c *Config, vs []string) (err error) { c.Node.Stubs, err = parseStubs(split(vs)); return err }},
+		{Name: "cni-conf-dir", Help: "let another program connect Pods: the runtime takes the configuration that it finds in `DIR`, for example /etc/cni/net.d; proa's own network and its network policies are off",
+			Set: on(func(t *Traffic, v string) (err error) { t.CNIConf, err = absolute(v); return err })},
+		{Name: "cni-bin-dir", Help: "find network plugins in `DIR` too, beside /opt/cni/bin", Many: true,
+			Set: func(c *Config, vs []string) error {
+				c.Node.CNIBins = nil
+				for _, v := range split(vs) {
+					dir, err := absolute(v)
+					if err != nil {
+						return err
+					}
+					c.Node.CNIBins = append(c.Node.CNIBins, dir)
+				}
+				return nil
+			}},
+		{Name: "service-proxy", Help: "`WHO` makes Services work on nodes: proa, or none where another program does",
+			Set: on(func(t *Traffic, v string) error {
+				t.NoProxy = v == "none"
+				return oneOf(v, "proa", "none")
+			})},
 	}
 }
 

@@ -22,6 +22,11 @@ func TestTrafficSettings(t *testing.T) {
 		{"stub-domain", "corp.example.org=10.0.0.53,corp.example.org=[fd00::53]:5353", "map[corp.example.org:[10.0.0.53 [fd00::53]:5353]]"},
 		{"stub-domain", "corp.example.org=ns.example.org", `"corp.example.org=ns.example.org" is not ZONE=IP or ZONE=IP:PORT, for example corp.example.org=10.0.0.53`},
 		{"stub-domain", "=10.0.0.53", `"=10.0.0.53" is not ZONE=IP or ZONE=IP:PORT, for example corp.example.org=10.0.0.53`},
+		{"cni-conf-dir", "/etc/cni/net.d", "/etc/cni/net.d"},
+		{"cni-bin-dir", "/a,/b", "[/a /b]"},
+		{"service-proxy", "none", "true"},
+		{"service-proxy", "proa", "false"},
+		{"service-proxy", "cilium", `"cilium" is none of proa, none`},
 	} {
 		config, found := Default(), false
 		for _, s := range Settings() {
@@ -30,12 +35,15 @@ func TestTrafficSettings(t *testing.T) {
 			}
 			found = true
 			got := map[string]any{"load-balancer": &config.LoadBalancer, "load-balancer-ranges": &config.Node.BalancerRanges,
-				"external-ip-ranges": &config.Node.Traffic.ExternalIPs, "proxy-healthz": &config.Node.Healthz, "stub-domain": &config.Node.Stubs}[c.name]
+				"external-ip-ranges": &config.Node.Traffic.ExternalIPs, "proxy-healthz": &config.Node.Healthz, "stub-domain": &config.Node.Stubs,
+				"cni-conf-dir": &config.Node.CNIConf, "cni-bin-dir": &config.Node.CNIBins, "service-proxy": &config.Node.NoProxy}[c.name]
 			err := s.Set(&config, []string{c.value})
 			text := strings.TrimPrefix(fmt.Sprint(got), "&")
 			switch v := got.(type) {
 			case *string:
 				text = *v
+			case *bool:
+				text = fmt.Sprint(*v)
 			default:
 			}
 			if err != nil {
