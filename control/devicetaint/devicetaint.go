@@ -13,11 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/control"
+	"proa.dev/control/workload"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 )
@@ -148,24 +148,10 @@ func (m *memory) reconcile(ctx context.Context, c *control.Cluster, k control.Ke
 	return 0, nil
 }
 
-// evict marks a Pod as disrupted and deletes it.
+// evict tells people why a Pod goes, and lets it go.
 func evict(ctx context.Context, c *control.Cluster, pod *corev1.Pod, now time.Time) error {
 	c.Event(pod, corev1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
-	const reason = "DeletionByDeviceTaintManager"
-	if !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == reason
-	}) {
-		next := pod.DeepCopy()
-		next.Status.Conditions = slices.DeleteFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
-		next.Status.Conditions = append(next.Status.Conditions, corev1.PodCondition{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: "Device Taint manager: deleting due to NoExecute taint",
-			LastTransitionTime: metav1.NewTime(now), ObservedGeneration: pod.Generation,
-		})
-		if _, err := c.Update(ctx, gr.Pods, next, "status"); err != nil {
-			return control.Gone(err)
-		}
-	}
-	return control.Gone(c.Delete(ctx, gr.Pods, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
+	return workload.Evict(ctx, c, pod, "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint", now)
 }
 
 // users are the Pods that a claim is reserved for.

@@ -3,16 +3,15 @@ package tainteviction
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/control"
+	"proa.dev/control/workload"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/placement"
@@ -154,22 +153,8 @@ func stay(taints []corev1.Taint, tolerations []corev1.Toleration) (after time.Du
 	return after, len(taints) > 0 && !forever
 }
 
-// evict marks a Pod as disrupted and deletes it.
+// evict tells people why a Pod goes, and lets it go.
 func evict(ctx context.Context, c *control.Cluster, pod *corev1.Pod, now time.Time) error {
 	c.Event(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
-	const reason = "DeletionByTaintManager"
-	if !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == reason
-	}) {
-		next := pod.DeepCopy()
-		next.Status.Conditions = slices.DeleteFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
-		next.Status.Conditions = append(next.Status.Conditions, corev1.PodCondition{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: "Taint manager: deleting due to NoExecute taint",
-			LastTransitionTime: metav1.NewTime(now), ObservedGeneration: pod.Generation,
-		})
-		if _, err := c.Update(ctx, gr.Pods, next, "status"); err != nil {
-			return control.Gone(err)
-		}
-	}
-	return control.Gone(c.Delete(ctx, gr.Pods, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}))
+	return workload.Evict(ctx, c, pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", now)
 }
