@@ -158,13 +158,23 @@ func TestStrangers(t *testing.T) {
 	bare.status(401, "GET", "/api/v1/namespaces", "", "X-Remote-User: admin", "X-Remote-Group: system:masters")
 }
 
+// unhurried lets a client wait for a server that has two thousand others to greet.
+func unhurried(c *rest.Config) {
+	c.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		if t, ok := rt.(*http.Transport); ok {
+			t.TLSHandshakeTimeout = time.Minute
+		}
+		return rt
+	})
+}
+
 // A flood of one user is cut off with 429 and does not keep others out.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t)
 	admin := newWeb(t, c)
 	admin.must(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"flood"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"flood"}]}`)
-	flood := newWeb(t, c, as("flood"))
+	flood := newWeb(t, c, as("flood"), unhurried)
 	flood.must(200, "GET", "/api/v1/namespaces/default", "") // the connection is there, or each request would begin one of its own
 	var wg sync.WaitGroup
 	var mu sync.Mutex
