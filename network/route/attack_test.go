@@ -15,16 +15,6 @@ import (
 
 // TestSmuggling sends what servers disagree about over one connection, and looks at what the endpoint takes for requests.
 func TestSmuggling(t *testing.T) {
-	var mu sync.Mutex
-	var seen []string
-	b := backend(t, func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		mu.Lock()
-		defer mu.Unlock()
-		seen = append(seen, fmt.Sprintf("%s %s %q cl=%d te=%v", r.Method, r.RequestURI, body, r.ContentLength, r.TransferEncoding))
-	})
-	f := newFront(t)
-	f.to(HTTP, Filters{}, b.URL)
 	const hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
 	for name, text := range map[string]string{
 		"both lengths":          "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -43,34 +33,43 @@ func TestSmuggling(t *testing.T) {
 		"connect":               "CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
 		"space in path":         "GET /a HTTP/1.1 /b HTTP/1.1\r\nHost: a\r\n\r\n" + hidden,
 	} {
-		mu.Lock()
-		seen = nil
-		mu.Unlock()
-		conn, err := net.Dial("tcp", f.http)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprint(conn, text)
-		in := bufio.NewReader(conn)
-		first, err := in.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = conn.(*net.TCPConn).CloseWrite() // not before there is an answer: who goes away needs none
-		rest, _ := io.ReadAll(in)
-		back := append([]byte(first), rest...)
-		conn.Close()
-		mu.Lock()
-		if slices.ContainsFunc(seen, func(s string) bool { return strings.Contains(s, "/hidden") }) {
-			t.Errorf("%s: the endpoint saw %q; the client %q", name, seen, back)
-		}
-		if name != "both lengths" && !bytes.HasPrefix(back, []byte("HTTP/1.1 4")) && !bytes.HasPrefix(back, []byte("HTTP/1.1 501")) {
-			t.Errorf("%s is not refused: %q; the endpoint saw %q", name, back, seen)
-		}
-		if name == "both lengths" && (len(seen) != 1 || !strings.Contains(seen[0], `"" cl=`)) {
-			t.Errorf("%s: the endpoint saw %q", name, seen)
-		}
-		mu.Unlock()
+		t.Run(name, func(t *testing.T) { // each with an endpoint of its own, which may hear of a request late
+			var mu sync.Mutex
+			var seen []string
+			b := backend(t, func(_ http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				mu.Lock()
+				defer mu.Unlock()
+				seen = append(seen, fmt.Sprintf("%s %s %q cl=%d te=%v", r.Method, r.RequestURI, body, r.ContentLength, r.TransferEncoding))
+			})
+			f := newFront(t)
+			f.to(HTTP, Filters{}, b.URL)
+			conn, err := net.Dial("tcp", f.http)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(conn, text)
+			in := bufio.NewReader(conn)
+			first, err := in.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.(*net.TCPConn).CloseWrite() // not before there is an answer: who goes away needs none
+			rest, _ := io.ReadAll(in)
+			back := append([]byte(first), rest...)
+			conn.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			if slices.ContainsFunc(seen, func(s string) bool { return strings.Contains(s, "/hidden") }) {
+				t.Errorf("%s: the endpoint saw %q; the client %q", name, seen, back)
+			}
+			if name != "both lengths" && !bytes.HasPrefix(back, []byte("HTTP/1.1 4")) && !bytes.HasPrefix(back, []byte("HTTP/1.1 501")) {
+				t.Errorf("%s is not refused: %q; the endpoint saw %q", name, back, seen)
+			}
+			if name == "both lengths" && (len(seen) != 1 || !strings.Contains(seen[0], `"" cl=`)) {
+				t.Errorf("%s: the endpoint saw %q", name, seen)
+			}
+		})
 	}
 }
 
