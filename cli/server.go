@@ -90,7 +90,6 @@ func serve(ctx context.Context, env *Env, c proa.Config) error {
 	defer release()
 	log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel}))
 	proa.Quiet(log)
-	proa.Breathe()
 	return proa.Serve(ctx, c, log, func(s *proa.Server) {
 		fmt.Fprintf(env.Out, "ready: %s\nkubeconfig: %s\n", s.URL(), s.Kubeconfig())
 	})
