@@ -209,7 +209,7 @@ func (s *Server) runAgent(ctx context.Context, f further) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return p.Terminate(agentPatience)
+			return p.Terminate(context.WithoutCancel(ctx), agentPatience)
 		case <-p.Done:
 			return fmt.Errorf("process %d is gone", p.Pid)
 		case <-look.C:
@@ -237,7 +237,7 @@ func (s *Server) adopt(ctx context.Context, f further) (*apart.Process, error) {
 	}
 	s.log.InfoContext(ctx, "the agent of a node runs with other settings, and is started again", "node", f.name, "pid", p.Pid)
 	defer p.Release()
-	return nil, p.Terminate(agentPatience)
+	return nil, p.Terminate(context.WithoutCancel(ctx), agentPatience)
 }
 
 // startAgent starts the agent of a node in its network namespace, with all that it needs to know.
@@ -249,7 +249,7 @@ func (s *Server) startAgent(f further) (*apart.Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	return apart.Start(f.netns(), f.log(), self, s.agentArgs(f)...)
+	return apart.Start(apart.Command{Program: self, Args: s.agentArgs(f), Log: f.log(), Namespace: f.netns()})
 }
 
 // agentArgs are the words that the agent of a node is started with: what the server was told about nodes, but for what only
@@ -323,7 +323,7 @@ func stopAgent(f further) (stopped bool, err error) {
 		return false, err
 	}
 	defer p.Release()
-	return true, p.Terminate(agentPatience)
+	return true, p.Terminate(context.Background(), agentPatience)
 }
 
 // StopAgents ends the agents that a server which was killed has left running, and says of which nodes.

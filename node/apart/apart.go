@@ -1,9 +1,10 @@
-// Package apart is for processes that run apart from this one and outlive it: agents of nodes that have a network namespace for
-// themselves. It starts them, knows them again when another process has started them, and ends them.
+// Package apart is for processes that run apart from this one and outlive it: the container runtime, and agents of nodes that
+// have a network namespace for themselves. It starts them, holds those that another process has started, and ends them.
 package apart
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,12 +24,14 @@ import (
 type Process struct {
 	Pid int
 	// Done is closed when the process has ended.
-	Done   chan struct{}
+	Done chan struct{}
+
 	handle *os.File
+	child  *exec.Cmd // nil if another process is its parent
 }
 
-// hold takes a descriptor of a process; nil if there is none any more. reap, if it is not nil, is called when it has ended.
-func hold(pid int, reap func()) (*Process, error) {
+// hold takes a descriptor of a process; nil if there is none any more.
+func hold(pid int, child *exec.Cmd) (*Process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) {
 		return nil, nil //nolint:nilnil // there is no such process, and nothing is wrong
@@ -36,8 +39,8 @@ func hold(pid int, reap func()) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hold process %d: %w", pid, err)
 	}
-	p := &Process{Pid: pid, Done: make(chan struct{}), handle: os.NewFile(uintptr(fd), "process")}
-	go p.watch(reap)
+	p := &Process{Pid: pid, Done: make(chan struct{}), handle: os.NewFile(uintptr(fd), "process"), child: child}
+	go p.watch()
 	return p, nil
 }
 
@@ -45,22 +48,39 @@ func hold(pid int, reap func()) (*Process, error) {
 // now: ask again who it is that has it.
 func Hold(pid int) (*Process, error) { return hold(pid, nil) }
 
-// Start starts a program in the network namespace of a file. It gets a session of its own and writes to the end of a file, so
-// that nothing of it is lost, and nothing ends, when this process does.
-func Start(namespace, logFile, program string, args ...string) (*Process, error) {
-	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+// Command is a program to start.
+type Command struct {
+	Program string
+	Args    []string
+	// Env is its environment, that of this process if nil.
+	Env []string
+	// Log is the file to whose end it writes.
+	Log string
+	// Namespace is the file of the network namespace in which it lives, that of this process if empty.
+	Namespace string
+}
+
+// Start starts a program. It gets a session of its own, and its output goes straight to a file: nothing of it is lost, and
+// nothing ends, when this process does.
+func Start(c Command) (*Process, error) {
+	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the log of %s: %w", program, err)
+		return nil, fmt.Errorf("open the log of %s: %w", c.Program, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(program, args...) //nolint:gosec,noctx // G204: the caller says what; it shall outlive every context
-	cmd.Dir = "/"
+	cmd := exec.Command(c.Program, c.Args...) //nolint:gosec,noctx // G204: the caller says what; it shall outlive every context
+	cmd.Dir, cmd.Env = "/", c.Env
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := netns.Do(namespace, cmd.Start); err != nil {
-		return nil, fmt.Errorf("start %s: %w", program, err)
+	if c.Namespace == "" {
+		err = cmd.Start()
+	} else {
+		err = netns.Do(c.Namespace, cmd.Start)
 	}
-	p, err := hold(cmd.Process.Pid, func() { _ = cmd.Wait() })
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Program, err)
+	}
+	p, err := hold(cmd.Process.Pid, cmd)
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -68,8 +88,11 @@ func Start(namespace, logFile, program string, args ...string) (*Process, error)
 	return p, err
 }
 
+// Own says that this process has started it.
+func (p *Process) Own() bool { return p.child != nil }
+
 // watch closes Done when the process has ended. It returns without that when the process is released.
-func (p *Process) watch(reap func()) {
+func (p *Process) watch() {
 	conn, err := p.handle.SyscallConn()
 	if err != nil {
 		return
@@ -81,14 +104,22 @@ func (p *Process) watch(reap func()) {
 	if conn.Read(ended) != nil {
 		return
 	}
-	if reap != nil {
-		reap()
+	if p.child != nil {
+		_ = p.child.Wait()
 	}
 	close(p.Done)
 }
 
 // Release ends the watching; the process goes on.
 func (p *Process) Release() { _ = p.handle.Close() }
+
+// Kill ends the process at once.
+func (p *Process) Kill() error {
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill process %d: %w", p.Pid, err)
+	}
+	return nil
+}
 
 // signal reaches this process or none.
 func (p *Process) signal(s syscall.Signal) error {
@@ -106,18 +137,19 @@ func (p *Process) signal(s syscall.Signal) error {
 	return sent
 }
 
-// Terminate asks the process to end, and makes it end if it does not.
-func (p *Process) Terminate(patience time.Duration) error {
+// Terminate asks the process to end, and makes it end if it has not when patience or the context is over.
+func (p *Process) Terminate(ctx context.Context, patience time.Duration) error {
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("end process %d: %w", p.Pid, err)
 	}
 	select {
 	case <-p.Done:
 		return nil
+	case <-ctx.Done():
 	case <-time.After(patience):
 	}
-	if err := p.signal(syscall.SIGKILL); err != nil {
-		return fmt.Errorf("kill process %d: %w", p.Pid, err)
+	if err := p.Kill(); err != nil {
+		return err
 	}
 	<-p.Done
 	return nil
@@ -125,8 +157,7 @@ func (p *Process) Terminate(patience time.Duration) error {
 
 // Runs tells whether the process runs a program, the one that is there now, with these words.
 func (p *Process) Runs(words []string) bool {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.Pid))
-	if err != nil || !slices.Equal(strings.Split(string(bytes.TrimSuffix(data, []byte{0})), "\x00"), words) {
+	if !slices.Equal(Words(p.Pid), words) {
 		return false
 	}
 	there, err := os.Stat(fmt.Sprintf("/proc/%d/exe", p.Pid))
@@ -135,4 +166,13 @@ func (p *Process) Runs(words []string) bool {
 	}
 	here, err := os.Stat(words[0])
 	return err == nil && os.SameFile(here, there)
+}
+
+// Words are those that a process was started with; none if there is no such process.
+func Words(pid int) []string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(data) == 0 {
+		return nil
+	}
+	return strings.Split(string(bytes.TrimSuffix(data, []byte{0})), "\x00")
 }

@@ -17,7 +17,7 @@ func TestProcess(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no sleep here: ", err)
 	}
-	p, err := Start("/proc/self/ns/net", filepath.Join(t.TempDir(), "log"), sleep, "1000")
+	p, err := Start(Command{Program: sleep, Args: []string{"1000"}, Log: filepath.Join(t.TempDir(), "log"), Namespace: "/proc/self/ns/net"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,17 +27,20 @@ func TestProcess(t *testing.T) {
 		t.Fatal("it is not found: ", err)
 	}
 	defer again.Release()
+	if !p.Own() || again.Own() {
+		t.Error("whose child it is, is not known")
+	}
 	if again.Runs([]string{sleep, "1001"}) || again.Runs([]string{"/proc/self/exe", "1000"}) {
 		t.Error("it was taken for another")
 	}
 	if !again.Runs([]string{sleep, "1000"}) {
 		t.Error("it was not known again")
 	}
-	if err := again.Terminate(time.Minute); err != nil {
+	if err := again.Terminate(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	<-p.Done
-	if err := p.Terminate(time.Minute); err != nil {
+	if err := p.Terminate(t.Context(), time.Minute); err != nil {
 		t.Errorf("it has ended, and could not be ended again: %v", err)
 	}
 	if gone, err := Hold(p.Pid); err != nil || gone != nil {
@@ -51,7 +54,7 @@ func TestStubborn(t *testing.T) {
 		t.Skip("only root may enter a network namespace, even its own")
 	}
 	ready := filepath.Join(t.TempDir(), "log")
-	p, err := Start("/proc/self/ns/net", ready, "/bin/sh", "-c", "trap '' TERM; echo deaf; exec sleep 1000")
+	p, err := Start(Command{Program: "/bin/sh", Args: []string{"-c", "trap '' TERM; echo deaf; exec sleep 1000"}, Log: ready, Namespace: "/proc/self/ns/net"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +65,7 @@ func TestStubborn(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond) // it has to say first that it will not listen
 	}
-	if err := p.Terminate(10 * time.Millisecond); err != nil {
+	if err := p.Terminate(t.Context(), 10*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	<-p.Done

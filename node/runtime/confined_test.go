@@ -41,8 +41,8 @@ func TestContainersAreConfined(t *testing.T) {
 	if err != nil || len(shims) != 1 {
 		t.Fatalf("shims %v, %v; want one for the Pod", shims, err)
 	}
-	defer shims[0].release()
-	memory, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", shims[0].pid))
+	defer shims[0].Release()
+	memory, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", shims[0].Pid))
 	for line := range strings.Lines(string(memory)) {
 		if strings.HasPrefix(line, "Rss:") || strings.HasPrefix(line, "Pss:") {
 			t.Logf("the shim: %s", strings.TrimSpace(line))

@@ -31,7 +31,7 @@ func Purge(ctx context.Context, c Config, log *slog.Logger) error {
 	if p, err := findContainerd(l); err != nil {
 		return err
 	} else if p != nil {
-		defer p.release()
+		defer p.Release()
 		if err := p.terminate(ctx); err != nil {
 			return err
 		}
@@ -103,23 +103,22 @@ func endShims(ctx context.Context, l layout) error {
 		return err
 	}
 	for _, p := range shims {
-		go p.watch()
-		for _, child := range childrenOf(p.pid) {
+		for _, child := range childrenOf(p.Pid) {
 			_ = syscall.Kill(child, syscall.SIGKILL)
 		}
-		if err := p.signal(syscall.SIGKILL); err != nil {
-			return fmt.Errorf("kill shim %d: %w", p.pid, err)
+		if err := p.Kill(); err != nil {
+			return err
 		}
 	}
 	for _, p := range shims {
 		select {
-		case <-p.done:
+		case <-p.Done:
 		case <-time.After(killAfter):
-			err = errors.Join(err, fmt.Errorf("shim %d does not end", p.pid))
+			err = errors.Join(err, fmt.Errorf("shim %d does not end", p.Pid))
 		case <-ctx.Done():
 			err = errors.Join(err, ctx.Err())
 		}
-		p.release()
+		p.Release()
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"proa.dev/node/apart"
 	"proa.dev/node/cri"
 )
 
@@ -74,8 +75,8 @@ func leftovers(t testing.TB, c Config) (out []string) {
 		t.Error(err)
 	}
 	for _, p := range found {
-		out = append(out, fmt.Sprint(p.pid, arguments(p.pid)))
-		p.release()
+		out = append(out, fmt.Sprint(p.Pid, apart.Words(p.Pid)))
+		p.Release()
 	}
 	roots, err := hierarchies()
 	if err != nil {

@@ -102,7 +102,7 @@ func Start(ctx context.Context, c Config, log *slog.Logger) (*Runtime, error) {
 	r.lock = lock
 	if err := r.start(ctx); err != nil {
 		// A containerd that was there before is not ours to end because something is wrong now.
-		if p := r.detach(); p != nil && p.child != nil {
+		if p := r.detach(); p != nil && p.Own() {
 			err = errors.Join(err, p.terminate(context.WithoutCancel(ctx)))
 		}
 		r.end()
@@ -148,11 +148,11 @@ func (r *Runtime) takeOver(ctx context.Context) (*process, error) {
 		return nil, err
 	}
 	if p.config == r.file && p.program == filepath.Join(r.config.BinDir, "containerd") {
-		r.log.Info("containerd is still running, and is taken over", "pid", p.pid)
+		r.log.Info("containerd is still running, and is taken over", "pid", p.Pid)
 		return p, nil
 	}
-	r.log.Info("containerd runs with other settings, and is restarted", "pid", p.pid)
-	defer p.release()
+	r.log.Info("containerd runs with other settings, and is restarted", "pid", p.Pid)
+	defer p.Release()
 	return nil, p.terminate(ctx)
 }
 
@@ -166,7 +166,7 @@ func (r *Runtime) Pid() int {
 	if r.current == nil {
 		return 0
 	}
-	return r.current.pid
+	return r.current.Pid
 }
 
 // Stop ends containerd. Containers keep running, and the next Start finds them.
@@ -199,7 +199,7 @@ func (r *Runtime) detach() *process {
 // end gives back what the runtime holds in this process.
 func (r *Runtime) end() {
 	if p := r.detach(); p != nil {
-		p.release()
+		p.Release()
 	}
 	if r.lock != nil {
 		_ = r.lock.Close()
@@ -220,7 +220,7 @@ func (r *Runtime) ready(ctx context.Context, p *process) error {
 			return nil
 		}
 		select {
-		case <-p.done:
+		case <-p.Done:
 			return fmt.Errorf("containerd ended while it started; %s has its log, which ends\n%s", r.layout.log, tailOf(r.layout.log))
 		case <-ctx.Done():
 			return fmt.Errorf("containerd does not answer at %s: %w", r.layout.socket, errors.Join(ctx.Err(), err))

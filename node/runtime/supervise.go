@@ -13,17 +13,17 @@ func (r *Runtime) supervise(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.done:
+		case <-p.Done:
 		}
 		r.set(nil)
-		p.release()
+		p.Release()
 		wait := b.next(time.Since(p.began))
-		r.log.Warn("containerd has ended, and is started again", "pid", p.pid, "wait", wait, "log", r.layout.log)
+		r.log.Warn("containerd has ended, and is started again", "pid", p.Pid, "wait", wait, "log", r.layout.log)
 		if p = r.again(ctx, wait, &b); p == nil {
 			return
 		}
 		r.set(p)
-		r.log.Info("containerd runs again", "pid", p.pid)
+		r.log.Info("containerd runs again", "pid", p.Pid)
 	}
 }
 
