@@ -1,12 +1,9 @@
 package policy
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "write what comes out into the scenes")
+	"proa.dev/internal/textcase"
+)
 
 // TestScenes plays the scenes in testdata/scenes: each line is a command, and what is indented below it must come out.
 //
@@ -36,39 +33,11 @@ var update = flag.Bool("update", false, "write what comes out into the scenes")
 //	plan NODE            shows the plan of a node
 //	changes NODE         shows how much of it has changed since it was shown last, and forgets it
 func TestScenes(t *testing.T) {
-	files, err := filepath.Glob("testdata/scenes/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scenes", err)
-	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := newStage()
-			var got strings.Builder
-			for line := range strings.Lines(string(text)) {
-				if strings.HasPrefix(line, "  ") {
-					continue
-				}
-				got.WriteString(line)
-				if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
-					continue
-				}
-				for out := range strings.Lines(s.do(t, line)) {
-					got.WriteString("  " + out)
-				}
-			}
-			if *update {
-				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got.String() != string(text) {
-				t.Errorf("got\n%s", got.String())
-			}
-		})
-	}
+	textcase.Stories(t, "testdata/scenes/*.txt", func(t *testing.T) func([]string) string {
+		t.Helper()
+		s := newStage()
+		return func(words []string) string { return s.do(t, strings.Join(words, " ")) }
+	})
 }
 
 // stage is a cluster of two nodes, n1 and n2, with the plan of each.

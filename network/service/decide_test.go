@@ -1,11 +1,8 @@
 package service
 
 import (
-	"flag"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,9 +12,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "write what decide comes to into the stories")
+	"proa.dev/internal/textcase"
+)
 
 // TestDecide runs the stories in testdata/decide: each line is a command, and what is indented below it must come out.
 //
@@ -30,40 +27,12 @@ var update = flag.Bool("update", false, "write what decide comes to into the sto
 //	                     called here, of other nodes' addresses, and of what is allowed
 //	decide               shows what the Service needs
 func TestDecide(t *testing.T) {
-	files, err := filepath.Glob("testdata/decide/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no stories", err)
-	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := &story{node: nodeFacts{name: "here"}, slices: map[string]*discoveryv1.EndpointSlice{}}
-			s.service.Namespace, s.service.Name = "default", "web"
-			var got strings.Builder
-			for line := range strings.Lines(string(text)) {
-				if strings.HasPrefix(line, "  ") {
-					continue
-				}
-				got.WriteString(line)
-				if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
-					continue
-				}
-				for out := range strings.Lines(s.do(t, line)) {
-					got.WriteString("  " + out)
-				}
-			}
-			if *update {
-				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got.String() != string(text) {
-				t.Errorf("got\n%s", got.String())
-			}
-		})
-	}
+	textcase.Stories(t, "testdata/decide/*.txt", func(t *testing.T) func([]string) string {
+		t.Helper()
+		s := &story{node: nodeFacts{name: "here"}, slices: map[string]*discoveryv1.EndpointSlice{}}
+		s.service.Namespace, s.service.Name = "default", "web"
+		return func(words []string) string { return s.do(t, strings.Join(words, " ")) }
+	})
 }
 
 type story struct {
