@@ -4,7 +4,7 @@
 // What shall be is decided Service by Service, by a pure function (decide.go). What is in the kernel is a table of maps
 // (table.go): the address, protocol and port of a Service lead to a chain of its own, which picks a number at random, and a
 // large map has for every number the address of a Pod. A change of one endpoint is therefore a change of one or two elements,
-// however many Services there are. Changes that come together are made in one transaction; the first is made at once.
+// however many Services there are. A change that comes alone is made at once, those of a rush in few transactions (pace.go).
 package service
 
 import (
@@ -144,6 +144,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	wg.Go(func() { p.followNodes(ctx) })
 	wg.Go(func() { p.serveHealth(ctx) })
 	pause := firstPause
+	var pace pace
 	look := time.NewTicker(lookAfter)
 	defer look.Stop()
 	for {
@@ -155,6 +156,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 		case <-look.C:
 			p.table.check()
 			p.ensureRoutes()
+		}
+		if !pace.wait(ctx) {
+			return nil
 		}
 		if err := p.sync(); err != nil {
 			p.Log.Error("the rules of Services could not be written; they will all be written again", "err", err, "in", pause)
