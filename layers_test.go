@@ -65,7 +65,8 @@ var layers = []layer{
 	{"why", "trace client kinds hop errs kv", "queries see what any client sees"},
 
 	{"run/pki", "errs", "keys and files, usable without a server"},
-	{"run", ". server store watch client control schedule node network parts/carry kinds hop errs kv", "process life puts the parts together; only the command line is above it"},
+	{"run/machine", "run client node network kinds hop errs kv", "nodes and the door for Ingresses live beside a control plane, which must do without them"},
+	{"run", "run/pki server store watch client control schedule node/simulate node/topology node/shutdown parts/carry kinds hop errs kv", "process life puts the parts together; what runs containers and moves traffic comes by the hook Machine"},
 	{"proatest", "run client kinds hop errs kv", "a test gets the same cluster that a process runs"},
 	{"cli", ". run client kinds hop errs trace why ui node/check", "commands are users of the system, not parts of it"},
 	{"ui", "client kinds hop errs trace why", "the page is a client"},
@@ -124,6 +125,38 @@ func TestNobodyImportsTheCommandLine(t *testing.T) {
 		if slices.Contains(f.imports(), module+"/cli") && f.folder != "cmd/proa" {
 			t.Errorf("%s imports cli; what it needs belongs into a package of its own", f.name)
 		}
+	}
+}
+
+// TestProatestIsAControlPlane holds that a test which runs a whole cluster compiles and links nothing that runs containers or
+// touches the network of the machine, by whatever way.
+func TestProatestIsAControlPlane(t *testing.T) {
+	imports := map[string][]string{}
+	for _, f := range sources(t) {
+		if !f.test {
+			imports[f.folder] = append(imports[f.folder], f.imports()...)
+		}
+	}
+	by := map[string]string{"proatest": "a test"}
+	for next := []string{"proatest"}; len(next) > 0; {
+		folder := next[0]
+		next = next[1:]
+		for _, imported := range imports[folder] {
+			target, ok := strings.CutPrefix(imported, module+"/")
+			if _, seen := by[target]; ok && !seen {
+				by[target], next = folder, append(next, target)
+			}
+		}
+	}
+	for folder, importer := range by {
+		for _, outside := range []string{"network", "node/runtime", "node/container", "node/volume", "node/netns", "node/serve", "run/machine", "cli"} {
+			if under(folder, outside) || folder == "node" {
+				t.Errorf("proatest links %s, by %s: what a test does not need belongs behind run.Machine", folder, importer)
+			}
+		}
+	}
+	if len(by) < 20 {
+		t.Errorf("only %d packages were found: the search is broken", len(by))
 	}
 }
 

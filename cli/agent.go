@@ -8,6 +8,7 @@ import (
 	"os"
 
 	proa "proa.dev/run"
+	"proa.dev/run/machine"
 )
 
 func agentCommand() Command {
@@ -44,7 +45,7 @@ The token is needed once: then the node has a certificate of its own, in the dat
 				defer release()
 				log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel}))
 				proa.Quiet(log)
-				return proa.RunAgent(ctx, c, log, func() { fmt.Fprintf(env.Out, "joined: %s as %s\n", c.Server, c.Node.Name) })
+				return machine.RunAgent(ctx, c, log, func() { fmt.Fprintf(env.Out, "joined: %s as %s\n", c.Server, c.Node.Name) })
 			}
 		},
 	}

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	proa "proa.dev/run"
+	"proa.dev/run/machine"
 )
 
 func downCommand() Command {
@@ -62,7 +62,7 @@ func down(ctx context.Context, env *Env, c cluster, purge, stay bool) error {
 	} else if err := stop(ctx, env, c, pid); err != nil {
 		return err
 	}
-	left, err := proa.StopAgents(c.dir)
+	left, err := machine.StopAgents(c.dir)
 	for _, name := range left {
 		fmt.Fprintf(env.Out, "Stopped the agent of node %s\n", name)
 	}
@@ -77,13 +77,13 @@ func down(ctx context.Context, env *Env, c cluster, purge, stay bool) error {
 		if stay {
 			return nil
 		}
-		ended, err := proa.HaltNodes(ctx, c.dir, log)
+		ended, err := machine.HaltNodes(ctx, c.dir, log)
 		if ended > 0 {
 			fmt.Fprintf(env.Out, "Ended %d containers\n", ended)
 		}
 		return err
 	}
-	if err := proa.PurgeNodes(ctx, c.dir, log); err != nil {
+	if err := machine.PurgeNodes(ctx, c.dir, log); err != nil {
 		return fmt.Errorf("remove what the nodes made: %w", err)
 	}
 	if err := os.RemoveAll(c.dir); err != nil {

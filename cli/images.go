@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	proa "proa.dev/run"
+	"proa.dev/run/machine"
 )
 
 func imagesCommand() Command {
@@ -60,7 +60,7 @@ are kept for its next start. Pods find the images under the names they have in t
 func loadImages(ctx context.Context, env *Env, c cluster, files []string) error {
 	for _, file := range files {
 		begin := time.Now()
-		names, kept, err := proa.LoadImages(ctx, c.dir, file)
+		names, kept, err := machine.LoadImages(ctx, c.dir, file)
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func loadImages(ctx context.Context, env *Env, c cluster, files []string) error 
 }
 
 func listImages(ctx context.Context, env *Env, c cluster, output string) error {
-	nodes, err := proa.ListImages(ctx, c.dir)
+	nodes, err := machine.ListImages(ctx, c.dir)
 	if err != nil {
 		return err
 	}

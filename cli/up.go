@@ -18,6 +18,7 @@ import (
 	"time"
 
 	proa "proa.dev/run"
+	"proa.dev/run/machine"
 )
 
 func upCommand() Command {
@@ -153,7 +154,7 @@ func (u *upper) nodes(said proa.Said) {
 	if os.Geteuid() == 0 {
 		said["node"] = []string{proa.DefaultNodeName()}
 		if said["cluster-cidr"] == nil && said["service-cidr"] == nil {
-			if pods, services, needed := proa.OwnRanges(said["data-dir"][0]); needed {
+			if pods, services, needed := machine.OwnRanges(said["data-dir"][0]); needed {
 				fmt.Fprintf(u.env.Out, "Another cluster has a node on this machine; this one takes the networks %s and %s.\n", pods, services)
 				said["cluster-cidr"], said["service-cidr"] = []string{pods}, []string{services}
 			}
@@ -313,11 +314,11 @@ func (c cluster) steps(conf proa.Config) []step {
 		_, err := a.ok(ctx, "/readyz")
 		return err
 	}}}
-	wanted := conf.NodeNames()
+	wanted := machine.NodeNames(&conf)
 	for _, node := range wanted {
 		out = append(out, step{"node " + node, "ready", func(ctx context.Context, a *access) error { return nodeReady(ctx, a, node) }})
 	}
-	have, err := proa.Further(c.dir)
+	have, err := machine.Further(c.dir)
 	if err != nil || conf.Nodes == 0 {
 		return out
 	}
@@ -326,7 +327,7 @@ func (c cluster) steps(conf proa.Config) []step {
 			continue
 		}
 		out = append(out, step{"node " + node, "removed", func(context.Context, *access) error {
-			if have, err := proa.Further(c.dir); err != nil || slices.Contains(have, node) {
+			if have, err := machine.Further(c.dir); err != nil || slices.Contains(have, node) {
 				return errors.Join(err, errors.New("it is still there"))
 			}
 			return nil

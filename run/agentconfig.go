@@ -5,6 +5,14 @@ import (
 	"slices"
 )
 
+// AgentConfig is everything that can be said about a node in a process of its own.
+type AgentConfig struct {
+	// Config has the data folder, the log level, the networks and the node.
+	Config
+	// Server is the URL of the API server, Token what lets a node join; see NewToken.
+	Server, Token string
+}
+
 // AgentSettings are all settings of an agent in a process of its own: those of the node, and the few of the cluster that both
 // must agree about.
 func AgentSettings() []Setting {

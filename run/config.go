@@ -79,6 +79,9 @@ type Config struct {
 	// said is what the config was made of.
 	said Said
 
+	// Machine is what the process has beside the control plane; nil for nothing, and then there are no nodes but simulated ones.
+	Machine Machine
+
 	// What follows are seams for tests, which no flag reaches.
 
 	// Memory keeps the objects in memory only. Alone opens no socket: only this process reaches the cluster.
@@ -91,6 +94,9 @@ type Config struct {
 	// were away.
 	StoreHook func(op, key string) error
 }
+
+// Said is what was said about a setting.
+func (c *Config) Said(name string) []string { return c.said[name] }
 
 // Default is a cluster on this machine.
 func Default() Config {

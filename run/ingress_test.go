@@ -14,7 +14,6 @@ import (
 
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
-	"proa.dev/network/ingress"
 )
 
 func TestIngressSettings(t *testing.T) {
@@ -62,51 +61,12 @@ func newServer(t *testing.T) *Server {
 	return s
 }
 
-// TestIngressClass holds that the class is made once, and is the default only where there is none.
-func TestIngressClass(t *testing.T) {
-	s := newServer(t)
-	admin := s.front.Client(apiserver())
-	isDefault := func(name string) string {
-		t.Helper()
-		o, err := admin.Get(t.Context(), ingress.Classes(), "", name, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c := o.(*networkingv1.IngressClass); c.Spec.Controller != ingress.Controller {
-			t.Errorf("the controller of %s is %s", name, c.Spec.Controller)
-		}
-		return o.GetAnnotations()[networkingv1.AnnotationIsDefaultIngressClass]
-	}
-	for _, name := range []string{"proa", "proa", "second"} {
-		if err := plantClass(t.Context(), admin, name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if isDefault("proa") != "true" || isDefault("second") != "" {
-		t.Errorf("the first is %q, the second %q", isDefault("proa"), isDefault("second"))
-	}
-	// Who takes the annotation away finds it so after the next start.
-	o, err := admin.Get(t.Context(), ingress.Classes(), "", "proa", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.SetAnnotations(nil)
-	if _, err := admin.Update(t.Context(), ingress.Classes(), o, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := plantClass(t.Context(), admin, "proa"); err != nil {
-		t.Fatal(err)
-	}
-	if got := isDefault("proa"); got != "" {
-		t.Errorf("it is the default again: %q", got)
-	}
-}
-
 // TestIngressMay holds what serves Ingresses to what it needs, and nodes to less.
 func TestIngressMay(t *testing.T) {
+	ingresses, classes := schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingresses"}, schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingressclasses"}
 	s := newServer(t)
-	who, admin := s.front.Client(account(ingressName)), s.front.Client(apiserver())
-	for _, on := range []schema.GroupResource{ingress.Ingresses(), ingress.Classes(), gr.Services, gr.EndpointSlices, gr.Secrets, gr.Nodes} {
+	who, admin := s.front.Client(account(IngressAccount)), s.front.Client(apiserver())
+	for _, on := range []schema.GroupResource{ingresses, classes, gr.Services, gr.EndpointSlices, gr.Secrets, gr.Nodes} {
 		if _, err := who.View(t.Context(), on); err != nil {
 			t.Errorf("it must see %s: %v", on, err)
 		}
@@ -122,16 +82,16 @@ func TestIngressMay(t *testing.T) {
 	in := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: networkingv1.IngressSpec{
 		DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}},
 	}}
-	o, err := admin.Create(t.Context(), ingress.Ingresses(), in)
+	o, err := admin.Create(t.Context(), ingresses, in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	made := o.(*networkingv1.Ingress)
-	if _, err := who.Update(t.Context(), ingress.Ingresses(), made.DeepCopy(), ""); !apierrors.IsForbidden(err) {
+	if _, err := who.Update(t.Context(), ingresses, made.DeepCopy(), ""); !apierrors.IsForbidden(err) {
 		t.Errorf("it may change Ingresses: %v", err)
 	}
 	made.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "192.0.2.1"}}
-	if _, err := who.Update(t.Context(), ingress.Ingresses(), made, "status"); err != nil {
+	if _, err := who.Update(t.Context(), ingresses, made, "status"); err != nil {
 		t.Errorf("it must write their status: %v", err)
 	}
 }

@@ -32,7 +32,7 @@ func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup) {
 			defer wg.Wait()
 			for _, ctl := range all {
 				wg.Go(func() {
-					s.persist(ctx, ctl.Name, func() error { return control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues) })
+					s.Persist(ctx, ctl.Name, func() error { return control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues) })
 				})
 			}
 		})
@@ -42,18 +42,19 @@ func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup) {
 	}
 	wg.Go(func() {
 		s.lead(ctx, schedulerName, func(ctx context.Context) {
-			s.persist(ctx, schedulerName, func() error { return s.scheduler(ctx) })
+			s.Persist(ctx, schedulerName, func() error { return s.scheduler(ctx) })
 		})
 	})
 }
 
-// persist runs a loop again when it could not begin, because the store did not answer in time perhaps: one loop that cannot
-// is no reason to end the server.
-func (s *Server) persist(ctx context.Context, name string, loop func() error) {
-	persist(ctx, s.log, name, loop)
+// Persist runs a loop again when it has ended, because the store did not answer in time perhaps: one loop that cannot begin is
+// no reason to end the server. It returns when ctx ends.
+func (s *Server) Persist(ctx context.Context, name string, loop func() error) {
+	Persist(ctx, s.log, name, loop)
 }
 
-func persist(ctx context.Context, log *slog.Logger, name string, loop func() error) {
+// Persist does it for a process without a server.
+func Persist(ctx context.Context, log *slog.Logger, name string, loop func() error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 30*time.Second) {
 		err := loop()
 		if ctx.Err() != nil {
@@ -122,7 +123,7 @@ func (s *Server) lead(ctx context.Context, part string, work func(context.Contex
 	}
 	l := control.Leadership{Lease: part, Identity: host + "_" + uuid.NewString()}
 	c := s.front.Client(&user.DefaultInfo{Name: "system:" + part, Groups: []string{user.AllAuthenticated}})
-	s.persist(ctx, part, func() error { return l.Run(ctx, s.log, c, work) })
+	s.Persist(ctx, part, func() error { return l.Run(ctx, s.log, c, work) })
 }
 
 // controller is the identity of a controller.

@@ -126,7 +126,7 @@ func (s *Server) every() []control.Controller {
 		satoken.Cleaner(satoken.DefaultCleanUp),
 		ipam.Controller(s.podRanges()),
 	)
-	all = append(all, cloud.Controllers(s.cloud(), s.clusterCIDRs())...)
+	all = append(all, cloud.Controllers(s.cloud(), s.ClusterCIDRs())...)
 	all = append(all, volume.Controllers(volume.Config{})...)
 	all = append(all, resourceclaim.Controllers()...)
 	all = append(all, devicetaint.Controllers()...)
@@ -183,14 +183,22 @@ func (s *Server) countable() (out []schema.GroupResource) {
 }
 
 // podRanges are where the networks of nodes come from. Many simulated nodes need more than the usual range has.
-func (s *Server) podRanges() []ipam.Range {
-	if s.Simulate > 250 && len(s.PodRanges) == 0 {
+func (c *Config) podRanges() []ipam.Range {
+	if c.Simulate > 250 && len(c.PodRanges) == 0 {
 		return []ipam.Range{{CIDR: netip.MustParsePrefix("10.128.0.0/9"), NodeMask: 24}}
 	}
-	if len(s.PodRanges) == 0 {
+	if len(c.PodRanges) == 0 {
 		return ipam.Default()
 	}
-	return s.PodRanges
+	return c.PodRanges
+}
+
+// ClusterCIDRs are the networks of all Pods.
+func (c *Config) ClusterCIDRs() (out []netip.Prefix) {
+	for _, r := range c.podRanges() {
+		out = append(out, r.CIDR)
+	}
+	return out
 }
 
 // scalable finds the resource of a kind, and says whether it has a scale.

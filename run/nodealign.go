@@ -10,10 +10,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"proa.dev/node"
 	"proa.dev/node/shutdown"
 	near "proa.dev/node/topology"
 )
+
+// Align is what Pods have of the machine for themselves.
+type Align struct {
+	// CPUs is "static" to give whole processors to containers of guaranteed Pods that ask for whole ones; Memory is "Static" for
+	// memory of certain NUMA nodes.
+	CPUs, Memory string
+	Options      near.CPUOptions
+	// Policy and WholePod are those of the topology manager.
+	Policy   near.Policy
+	WholePod bool
+	// ReservedCPUs are for the system; none takes as many as are reserved. ReservedMemory is what each NUMA node keeps; nil takes
+	// what is reserved from the first ones.
+	ReservedCPUs   near.Set
+	ReservedMemory map[int]map[corev1.ResourceName]int64
+}
 
 // alignSettings are those about processors, memory and devices that Pods have for themselves, and about the end of the machine.
 func alignSettings() []Setting {
@@ -55,8 +69,8 @@ func alignSettings() []Setting {
 	}
 }
 
-// shutdown is how long Pods have when the machine goes down.
-func (n *NodeConfig) shutdown() ([]shutdown.Period, error) {
+// ShutdownPeriods are how long Pods have when the machine goes down.
+func (n *NodeConfig) ShutdownPeriods() ([]shutdown.Period, error) {
 	if len(n.ShutdownBy) == 0 {
 		return shutdown.Periods(n.ShutdownGrace, n.ShutdownCritical)
 	}
@@ -161,7 +175,7 @@ func imageSettings() []Setting {
 			})},
 		{Name: "image-pull-credentials-verification-policy", Help: "when Pods must show a password for an image that is here: `POLICY` NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages or AlwaysVerify",
 			Set: one(func(c *Config, v string) error {
-				c.Node.ImageVerify = node.Verify(v)
+				c.Node.ImageVerify = v
 				return oneOf(v, verifyPolicies()...)
 			})},
 		{Name: "preloaded-images-verification-allowlist", Help: "images that NeverVerifyAllowlistedImages is about: `NAME,...` without tags, which may end with /*", Many: true,

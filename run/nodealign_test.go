@@ -19,7 +19,7 @@ func TestAlignSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := c.Node
-	ends, err := n.shutdown()
+	ends, err := n.ShutdownPeriods()
 	got := fmt.Sprintf("%s %t %s %s %d %s %t %v %v", n.Align.CPUs, n.Align.Options.WholeCores, n.Align.ReservedCPUs, n.Align.Memory,
 		n.Align.ReservedMemory[0]["hugepages-2Mi"]+n.Align.ReservedMemory[1]["memory"], n.Align.Policy, n.Align.WholePod, ends, err)
 	if want := "static true 0-1,4 Static 541065216 single-numa-node true [{0 40} {2000000000 20}] <nil>"; got != want {
@@ -29,7 +29,7 @@ func TestAlignSettings(t *testing.T) {
 		t.Errorf("got %+v", n)
 	}
 	n.ShutdownBy, err = parsePeriods([]string{"0=10"})
-	if _, both := n.shutdown(); err != nil || both == nil {
+	if _, both := n.ShutdownPeriods(); err != nil || both == nil {
 		t.Errorf("both ways to say it are taken: %v", err)
 	}
 }

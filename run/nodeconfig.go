@@ -1,9 +1,7 @@
 package run
 
 import (
-	"crypto/sha256"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"proa.dev/node"
-	"proa.dev/node/evict"
 	"proa.dev/node/shutdown"
 	"proa.dev/parts/carry"
 )
@@ -58,9 +54,9 @@ type NodeConfig struct {
 	ImageCredentials    string // the path of a CredentialProviderConfig
 	ImageCredentialsBin string
 	// ImageVerify says when Pods must show a login for an image that is here, and ImageAllowed which images are for all.
-	ImageVerify  node.Verify
+	ImageVerify  string
 	ImageAllowed []string
-	Align        node.Align
+	Align        Align
 	// Pulls is how many images are pulled at a time, LogSize and LogFiles bound the log of a container; 0 for the usual ones.
 	Pulls, LogFiles      int
 	LogSize              int64
@@ -269,42 +265,6 @@ func parseTimes(vs []string) (map[string]time.Duration, error) {
 		out[signal] = d
 	}
 	return out, nil
-}
-
-// OwnRanges are networks for Pods and Services that the cluster of a data folder can have beside another one on this machine;
-// needed says that there is one.
-func OwnRanges(dataDir string) (pods, services string, needed bool) {
-	links, err := net.Interfaces()
-	if err != nil {
-		return "", "", false
-	}
-	own := orElse(networkOf(dataDir, "", nil).Bridge, "proa0")
-	for _, l := range links {
-		needed = needed || strings.HasPrefix(l.Name, "proa") && l.Name != own
-	}
-	sum := sha256.Sum256([]byte(dataDir))
-	n := int(sum[0]) % 60
-	return fmt.Sprintf("10.%d.0.0/16", 128+n), fmt.Sprintf("10.%d.0.0/16", 192+n), needed
-}
-
-// eviction are the thresholds of the node.
-func (n *NodeConfig) eviction() evict.Settings {
-	s := evict.Settings{Hard: n.EvictionHard, Soft: n.EvictionSoft, SoftGrace: map[string]string{}}
-	if s.Hard == nil {
-		s.Hard = evict.Default()
-	}
-	for signal, d := range n.EvictionGrace {
-		s.SoftGrace[signal] = d.String()
-	}
-	return s
-}
-
-// binDir is where the programs of the own runtime are.
-func (n *NodeConfig) binDir(dataDir string) (string, error) {
-	if n.BinDir != "" {
-		return n.BinDir, nil
-	}
-	return Programs(dataDir)
 }
 
 // Programs is the folder of the programs that belong to this one: a release unpacks them into the data folder, what was built

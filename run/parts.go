@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"slices"
 	"time"
@@ -203,10 +204,19 @@ func (s *Server) namesService() *corev1.Service {
 		if p.Addr().Is6() {
 			family = corev1.IPv6Protocol
 		}
-		out.Spec.ClusterIPs, out.Spec.IPFamilies = append(out.Spec.ClusterIPs, tenth(p).String()), append(out.Spec.IPFamilies, family)
+		out.Spec.ClusterIPs, out.Spec.IPFamilies = append(out.Spec.ClusterIPs, NamesAt(p).String()), append(out.Spec.IPFamilies, family)
 	}
 	if out.Spec.ClusterIP = out.Spec.ClusterIPs[0]; len(out.Spec.ClusterIPs) > 1 {
 		out.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
 	}
 	return out
+}
+
+// NamesAt is the address of a range of Services that the cluster's DNS has.
+func NamesAt(p netip.Prefix) netip.Addr {
+	ip := p.Masked().Addr()
+	for range 10 {
+		ip = ip.Next()
+	}
+	return ip
 }

@@ -29,8 +29,6 @@ import (
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/metrics"
-	"proa.dev/network/link"
-	"proa.dev/network/route"
 	"proa.dev/node/simulate"
 	"proa.dev/run/pki"
 	"proa.dev/schedule"
@@ -61,9 +59,7 @@ type Server struct {
 	defs   []*kind.Def
 	audit  *audit.Log // nil for none
 	queues *control.Metrics
-	// ingressCounts are the numbers of Ingresses; nil where they are not served.
-	ingressCounts *route.Metrics
-	auth          identities
+	auth   identities
 	// outside are the users that others know, and deciders decide what users may do.
 	outside  outside
 	deciders *deciders
@@ -75,9 +71,6 @@ type Server struct {
 	// agents are the ways to nodes.
 	agents *agents.Agents
 	ready  atomic.Bool
-
-	// link is what several nodes of this machine share; nil for one.
-	link *link.Config
 
 	// listener is where clients come in, inner where Pods do: they cannot reach the machine's loopback.
 	listener, inner net.Listener
@@ -96,6 +89,9 @@ type Store interface {
 // Serve runs a control plane until ctx ends. onReady is called once, when it serves.
 func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server)) (err error) {
 	s := &Server{Config: c, log: log}
+	if s.Machine == nil && (s.Node.Name != "" || s.Nodes > 0) {
+		return errors.New("this process runs no nodes; only a cluster that package machine is part of has some")
+	}
 	if err := s.open(ctx); err != nil {
 		s.close()
 		return err
@@ -121,11 +117,9 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		stop(err)
 	} else {
 		s.loops(ctx, &wg)
-		if s.Node.Name != "" {
-			wg.Go(func() { s.persist(ctx, "node", func() error { return s.runNode(ctx) }) })
-			s.beginIngress(ctx, &wg)
+		if s.Machine != nil {
+			s.Machine.Start(ctx, &wg)
 		}
-		wg.Go(func() { s.persist(ctx, "further-nodes", func() error { return s.furtherNodes(ctx) }) })
 		s.ready.Store(true)
 		if onReady != nil {
 			onReady(s)
@@ -146,8 +140,10 @@ func (s *Server) open(ctx context.Context) error {
 	if err := os.MkdirAll(s.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
 	}
-	if err := s.openLink(); err != nil {
-		return err
+	if s.Machine != nil {
+		if err := s.Machine.Open(s); err != nil {
+			return err
+		}
 	}
 	if err := s.listen(); err != nil {
 		return err
@@ -202,8 +198,9 @@ func (s *Server) open(ctx context.Context) error {
 	counts := s.metrics() //nolint:contextcheck // whoever reads the numbers brings no context
 	s.queues = control.NewMetrics()
 	counts.Registry().MustRegister(s.queues)
-	if err := s.openIngress(counts.Registry()); err != nil {
-		return err
+	s.openIngress()
+	if s.Machine != nil {
+		counts.Registry().MustRegister(s.Machine.Collectors()...)
 	}
 	if err := s.openScheduler(counts.Registry()); err != nil {
 		return err
@@ -264,7 +261,7 @@ func (s *Server) listen() (err error) {
 	if s.listener, err = listenSoon(s.Listen); err != nil {
 		return fmt.Errorf("listen on %s: %w (is another cluster running there? --listen chooses another port)", s.Listen, err)
 	}
-	if a := s.reachable(); s.Node.Name != "" && !s.everywhere() && s.advertise().Addr().IsLoopback() && !a.Addr().IsLoopback() {
+	if a := s.Reachable(); s.Node.Name != "" && !s.everywhere() && s.advertise().Addr().IsLoopback() && !a.Addr().IsLoopback() {
 		if s.inner, err = listenSoon(a.String()); err != nil {
 			return fmt.Errorf("listen on %s for Pods: %w (--node-ip chooses another address)", a, err)
 		}
@@ -312,10 +309,10 @@ func opened(e *store.Etcd, err error) (Store, error) {
 func (s *Server) names() pki.Options {
 	o := pki.Options{Hosts: s.ExtraSANs, ListenIPs: []netip.Addr{s.advertise().Addr()}}
 	if s.inner != nil {
-		o.ListenIPs = append(o.ListenIPs, s.reachable().Addr())
+		o.ListenIPs = append(o.ListenIPs, s.Reachable().Addr())
 	}
 	if s.everywhere() {
-		o.ListenIPs = append(o.ListenIPs, s.reachable().Addr(), facing(s.advertise(), Config{}).Addr())
+		o.ListenIPs = append(o.ListenIPs, s.Reachable().Addr(), facing(s.advertise(), Config{}).Addr())
 	}
 	for _, p := range s.ServiceCIDRs {
 		o.ServiceIPs = append(o.ServiceIPs, server.FirstIP(p))
@@ -337,7 +334,7 @@ func (s *Server) advertise() netip.AddrPort {
 
 // begin makes what every cluster begins with.
 func (s *Server) begin(ctx context.Context) error {
-	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.reachable(), Policy: s.policy, Objects: s.registrations()}
+	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.Reachable(), Policy: s.policy, Objects: s.registrations()}
 	c := s.front.Client(apiserver())
 	if err := server.Plant(ctx, c, s.rbac, seed); err != nil {
 		return fmt.Errorf("make the objects of a new cluster: %w", err)
@@ -357,9 +354,9 @@ func apiserver() user.Info {
 	return &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 }
 
-// reachable is the address the Service default/kubernetes leads to. Endpoints may not be loopback addresses, so a server
+// Reachable is the address the Service default/kubernetes leads to. Endpoints may not be loopback addresses, so a server
 // that listens only there gives the first other address of the machine.
-func (s *Server) reachable() netip.AddrPort { return facing(s.advertise(), s.Config) }
+func (s *Server) Reachable() netip.AddrPort { return facing(s.advertise(), s.Config) }
 
 // facing is where others reach what has an address on this machine: at its first address that is not there for the machine
 // itself, such as those of other clusters' networks and name servers.
@@ -399,6 +396,14 @@ func virtual(name string) bool {
 		}
 	}
 	return isLink(name)
+}
+
+// LinkPrefix begins the names of links, and of the cables that are plugged into them.
+const LinkPrefix = "pn"
+
+// isLink tells whether an interface is part of such a link.
+func isLink(name string) bool {
+	return strings.HasPrefix(name, LinkPrefix) && len(name) >= len(LinkPrefix)+8
 }
 
 // rotate renews certificates before they expire.
@@ -464,6 +469,18 @@ func (s *Server) close() {
 
 // Client is access to the cluster from inside the process.
 func (s *Server) Client(who user.Info) client.Client { return s.front.Client(who) }
+
+// Own is access as the server itself.
+func (s *Server) Own() client.Client { return s.front.Client(apiserver()) }
+
+// Account is access as an account of kube-system.
+func (s *Server) Account(name string) client.Client { return s.front.Client(account(name)) }
+
+// Log is where the process says what it does.
+func (s *Server) Log() *slog.Logger { return s.log }
+
+// Record keeps what another part of the process has spent on an object.
+func (s *Server) Record(r hop.Record) { s.front.Recorder.Add(r) }
 
 // Records are what is remembered of the writes to an object, oldest first.
 func (s *Server) Records(uid types.UID) []hop.Record { return s.front.Recorder.Of(uid) }

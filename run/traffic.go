@@ -7,14 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/control/balancer"
 	"proa.dev/control/cloud"
-	"proa.dev/network/service"
 )
 
 // Traffic is how Services and names are reached on a node.
@@ -133,48 +130,6 @@ func parseStubs(vs []string) (map[string][]string, error) {
 	return out, nil
 }
 
-// traffic tells the service proxy what was set.
-func (p *place) traffic(c *service.Config) {
-	c.ExternalIPs, c.Balancers, c.Kept = p.Traffic.ExternalIPs, p.BalancerRanges, []uint16{ssh, etcdClients, etcdPeers, uint16(p.Port), tunnels}
-	if c.Health = orElse(p.Healthz, usualHealthz); c.Health == nowhere {
-		c.Health = ""
-	}
-	if port, ok := portOf(c.Health); ok {
-		c.Kept = append(c.Kept, port)
-	}
-}
-
-// numbers are those of parts of a node that come and go: a part that ended begins anew, with new counters.
-type numbers struct {
-	mu    sync.Mutex // guards parts
-	parts []prometheus.Collector
-}
-
-// add shows the numbers of a part until leave is called.
-func (n *numbers) add(part []prometheus.Collector) (leave func()) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.parts = append(n.parts, part...)
-	return func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.parts = slices.DeleteFunc(n.parts, func(c prometheus.Collector) bool { return slices.Contains(part, c) })
-	}
-}
-
-// Describe promises nothing: what there is, changes.
-func (n *numbers) Describe(chan<- *prometheus.Desc) {}
-
-// Collect reads them all.
-func (n *numbers) Collect(to chan<- prometheus.Metric) {
-	n.mu.Lock()
-	parts := slices.Clone(n.parts)
-	n.mu.Unlock()
-	for _, c := range parts {
-		c.Collect(to)
-	}
-}
-
 // Ports that every machine needs for itself.
 const (
 	ssh         = 22
@@ -182,6 +137,30 @@ const (
 	etcdPeers   = 2380
 	tunnels     = 8472 // between nodes that are not on one link
 )
+
+// KeptPorts are those that no Service gets on the node.
+func (n *NodeConfig) KeptPorts() []uint16 {
+	kept := []uint16{ssh, etcdClients, etcdPeers, uint16(n.Port), tunnels}
+	if port, ok := portOf(n.HealthAddress()); ok {
+		kept = append(kept, port)
+	}
+	return kept
+}
+
+// HealthAddress is where the service proxy tells how it is; empty for nowhere.
+func (t *Traffic) HealthAddress() string {
+	if t.Healthz == nowhere {
+		return ""
+	}
+	return orElse(t.Healthz, usualHealthz)
+}
+
+func orElse(v, other string) string {
+	if v == "" {
+		return other
+	}
+	return v
+}
 
 func portOf(address string) (uint16, bool) {
 	_, text, err := net.SplitHostPort(address)
@@ -201,7 +180,7 @@ func (s *Server) cloud() cloud.Provider {
 	if s.Node.Port != 0 && s.Node.Port != defaultNode().Port {
 		kept = append(kept, tcp(uint16(s.Node.Port), "the node agent"))
 	}
-	if port, ok := portOf(orElse(s.Node.Healthz, usualHealthz)); ok {
+	if port, ok := portOf(s.Node.HealthAddress()); ok {
 		kept = append(kept, tcp(port, "the health of the service proxy"))
 	}
 	for _, address := range s.addresses() {

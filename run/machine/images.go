@@ -1,6 +1,7 @@
-package run
+package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"proa.dev/node/runtime"
+	"proa.dev/run"
 )
 
 // nodeDir is the folder of the node agent in a data folder.
@@ -35,7 +37,7 @@ func folders(dataDir string) (dirs, names []string, err error) {
 // LoadImages brings an archive of images to every node of a data folder. If the cluster does not run, the archive is kept for
 // its next start, and kept says where.
 func LoadImages(ctx context.Context, dataDir, file string) (names []string, kept string, err error) {
-	pid, err := Holder(dataDir)
+	pid, err := run.Holder(dataDir)
 	if err != nil {
 		return nil, "", err
 	}
@@ -49,7 +51,7 @@ func LoadImages(ctx context.Context, dataDir, file string) (names []string, kept
 			if err != nil {
 				return nil, "", err
 			}
-			kept = orElse(kept, at)
+			kept = cmp.Or(kept, at)
 			continue
 		}
 		if names, err = loadInto(ctx, dir, file); err != nil {
@@ -151,7 +153,7 @@ type NodeImages struct {
 
 // ListImages are the images of the nodes of a data folder.
 func ListImages(ctx context.Context, dataDir string) (out []NodeImages, err error) {
-	if pid, err := Holder(dataDir); err != nil || pid == 0 {
+	if pid, err := run.Holder(dataDir); err != nil || pid == 0 {
 		return nil, errors.Join(err, fmt.Errorf("the cluster in %s is not running; start it with \"proa up\"", dataDir))
 	}
 	dirs, names, err := folders(dataDir)

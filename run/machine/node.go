@@ -1,13 +1,13 @@
-package run
+package machine
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,11 +37,12 @@ import (
 	"proa.dev/node/container"
 	"proa.dev/node/runtime"
 	"proa.dev/node/self"
+	"proa.dev/run"
 )
 
 // place is where a node agent lives: what it needs beside its settings, in the process of the server or in its own.
 type place struct {
-	NodeConfig
+	run.NodeConfig
 	dataDir string
 	// client speaks as the node.
 	client                     client.Client
@@ -64,23 +64,16 @@ type place struct {
 }
 
 // runNode runs the node agent of the server's process until ctx ends.
-func (s *Server) runNode(ctx context.Context) error {
+func (s *Machine) runNode(ctx context.Context) error {
 	who := &user.DefaultInfo{Name: "system:node:" + s.Node.Name, Groups: []string{user.NodesGroup, user.AllAuthenticated}}
 	p := place{
-		NodeConfig: s.Node, dataDir: s.DataDir, client: s.front.Client(who),
-		serviceCIDRs: s.ServiceCIDRs, clusterCIDRs: s.clusterCIDRs(), find: func() (netip.Addr, error) { return s.reachable().Addr(), nil },
-		issue: s.issue, clientCAs: func() *x509.CertPool { return s.pki.CA().Pool }, log: s.log, persist: s.persist,
-		join:   func(a *node.Agent) (func(), error) { return s.Join(s.Node.Name, a.Inside(AgentCaller())) },
-		record: s.front.Recorder.Add,
+		NodeConfig: s.Node, dataDir: s.DataDir, client: s.Client(who),
+		serviceCIDRs: s.ServiceCIDRs, clusterCIDRs: s.ClusterCIDRs(), find: func() (netip.Addr, error) { return s.Reachable().Addr(), nil },
+		issue: s.issue, clientCAs: func() *x509.CertPool { return s.CA().Pool }, log: s.Log(), persist: s.Persist,
+		join:   func(a *node.Agent) (func(), error) { return s.Join(s.Node.Name, a.Inside(run.AgentCaller())) },
+		record: s.Record,
 	}
 	return p.run(ctx)
-}
-
-func (s *Server) clusterCIDRs() (out []netip.Prefix) {
-	for _, r := range s.podRanges() {
-		out = append(out, r.CIDR)
-	}
-	return out
 }
 
 // run runs the agent until ctx ends.
@@ -193,7 +186,7 @@ func meshID(ctx context.Context, c client.Client) (int, error) {
 
 // names answers the names of the cluster on the node.
 func (p *place) names(ctx context.Context) error {
-	config := dns.Config{Domain: p.ClusterDomain, Addresses: p.dns(), CIDRs: append(slices.Clone(p.serviceCIDRs), p.clusterCIDRs...), ResolvConf: p.resolvConf(), Stubs: p.Stubs, Log: p.log}
+	config := dns.Config{Domain: p.ClusterDomain, Addresses: p.dns(), CIDRs: append(slices.Clone(p.serviceCIDRs), p.clusterCIDRs...), ResolvConf: resolvConf(&p.NodeConfig), Stubs: p.Stubs, Log: p.log}
 	var err error
 	for on, to := range map[schema.GroupResource]*client.View{gr.Services: &config.Services, gr.EndpointSlices: &config.Slices, gr.Namespaces: &config.Namespaces} {
 		if *to, err = p.client.View(ctx, on); err != nil {
@@ -220,7 +213,7 @@ func (p *place) dns() []netip.Addr {
 	out := p.ClusterDNS
 	if len(out) == 0 {
 		for _, r := range p.serviceCIDRs {
-			out = append(out, tenth(r))
+			out = append(out, run.NamesAt(r))
 		}
 	}
 	return out
@@ -237,35 +230,35 @@ func servicesOf(dataDir string) string {
 // config is what the agent is told.
 func (p *place) config() (node.Config, error) {
 	dir := nodeDir(p.dataDir)
-	bin, err := p.binDir(p.dataDir)
+	bin, err := binDir(&p.NodeConfig, p.dataDir)
 	if err != nil {
 		return node.Config{}, err
 	}
-	ends, err := p.shutdown()
+	ends, err := p.ShutdownPeriods()
 	if err != nil {
 		return node.Config{}, err
 	}
 	return node.Config{
 		Config: self.Config{
-			Name: p.Name, Addresses: p.IPs, Find: p.find, Labels: p.Labels, Taints: p.Taints, MaxPods: p.MaxPods, Port: int32(p.Port), Version: Version().GitVersion, Data: dir,
+			Name: p.Name, Addresses: p.IPs, Find: p.find, Labels: p.Labels, Taints: p.Taints, MaxPods: p.MaxPods, Port: int32(p.Port), Version: run.Version().GitVersion, Data: dir,
 			SystemReserved: p.SystemReserved, KubeReserved: p.KubeReserved,
 		},
 		Client: p.client, Dir: dir, Runtime: p.Runtime, Own: ownRuntime(p.dataDir, bin, p.NodeConfig), Images: imageDir(p.dataDir),
-		Driver: cgroup.Driver(orElse(p.CgroupDriver, string(cgroup.Cgroupfs))), PodPids: int64(p.PodPids),
+		Driver: cgroup.Driver(cmp.Or(p.CgroupDriver, string(cgroup.Cgroupfs))), PodPids: int64(p.PodPids),
 		Users: container.Users{MaxPods: p.MaxPods}, Logins: p.ImageCredentials, LoginsBin: p.ImageCredentialsBin,
-		Verify: p.ImageVerify, AllowedImages: p.ImageAllowed, Align: p.Align, Shutdown: ends, Eviction: p.eviction(),
+		Verify: node.Verify(p.ImageVerify), AllowedImages: p.ImageAllowed, Align: node.Align(p.Align), Shutdown: ends, Eviction: eviction(&p.NodeConfig),
 		Pulls: p.Pulls, LogSize: p.LogSize, LogFiles: p.LogFiles, SeccompDefault: p.SeccompDefault, Swap: p.Swap,
 		ImageHigh: p.ImageHigh, ImageLow: p.ImageLow,
-		DNS:        container.DNS{Servers: p.dns(), Domain: p.ClusterDomain, ResolvConf: p.resolvConf()},
+		DNS:        container.DNS{Servers: p.dns(), Domain: p.ClusterDomain, ResolvConf: resolvConf(&p.NodeConfig)},
 		StaticPods: p.StaticPods, StaticURL: p.StaticURL, UnsafeSysctls: p.UnsafeSysctls,
 		Issue: p.issue, ClientCAs: p.clientCAs, Record: p.record, Numbers: &p.numbers, Log: p.log,
 	}, nil
 }
 
 // ownRuntime is how the node's own runtime is set up.
-func ownRuntime(dataDir, bin string, n NodeConfig) runtime.Config {
+func ownRuntime(dataDir, bin string, n run.NodeConfig) runtime.Config {
 	return runtime.Config{
-		DataDir: runtimeDir(dataDir), BinDir: bin, CNIBinDirs: append([]string{bin, "/opt/cni/bin"}, n.CNIBins...), CNIConfDir: orElse(n.CNIConf, cniDir(dataDir)), CgroupRoot: cgroup.RootFor(nodeDir(dataDir)),
+		DataDir: runtimeDir(dataDir), BinDir: bin, CNIBinDirs: append([]string{bin, "/opt/cni/bin"}, n.CNIBins...), CNIConfDir: cmp.Or(n.CNIConf, cniDir(dataDir)), CgroupRoot: cgroup.RootFor(nodeDir(dataDir)),
 		SystemdCgroup: n.CgroupDriver == string(cgroup.Systemd), RegistryDirs: n.RegistryDirs,
 	}
 }
@@ -293,59 +286,20 @@ func keptRuntime(dataDir string) (c runtime.Config, err error) {
 	if err == nil && c.DataDir == runtimeDir(dataDir) {
 		return c, nil
 	}
-	bin, err := (&NodeConfig{}).binDir(dataDir)
-	return ownRuntime(dataDir, bin, NodeConfig{}), err
-}
-
-func orElse(v, other string) string {
-	if v == "" {
-		return other
-	}
-	return v
+	bin, err := binDir(&run.NodeConfig{}, dataDir)
+	return ownRuntime(dataDir, bin, run.NodeConfig{}), err
 }
 
 func cniDir(dataDir string) string { return filepath.Join(nodeDir(dataDir), "cni") }
 
-// tenth is the address of a range of Services that the cluster's DNS has.
-func tenth(p netip.Prefix) netip.Addr {
-	ip := p.Masked().Addr()
-	for range 10 {
-		ip = ip.Next()
-	}
-	return ip
-}
-
 // issue signs what the agent of this process serves with, and vouch what those that it starts speak with: the authority is at
 // hand, and needs no request through the API.
-func (s *Server) issue(_ context.Context, request []byte, _ crypto.Signer) ([]byte, error) {
-	return s.sign(request, x509.ExtKeyUsageServerAuth)
+func (s *Machine) issue(_ context.Context, request []byte, _ crypto.Signer) ([]byte, error) {
+	return s.Sign(request, x509.ExtKeyUsageServerAuth)
 }
 
-func (s *Server) vouch(_ context.Context, request []byte, _ crypto.Signer) ([]byte, error) {
-	return s.sign(request, x509.ExtKeyUsageClientAuth)
-}
-
-func (s *Server) sign(request []byte, usage x509.ExtKeyUsage) ([]byte, error) {
-	block, _ := pem.Decode(request)
-	if block == nil {
-		return nil, errors.New("the request for a certificate is not PEM")
-	}
-	csr, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	if err := csr.CheckSignature(); err != nil {
-		return nil, err
-	}
-	now := time.Now()
-	cert, err := s.pki.CA().Sign(&x509.Certificate{
-		Subject: csr.Subject, DNSNames: csr.DNSNames, IPAddresses: csr.IPAddresses, NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(365 * 24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-	}, csr.PublicKey, now)
-	if err != nil {
-		return nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), nil
+func (s *Machine) vouch(_ context.Context, request []byte, _ crypto.Signer) ([]byte, error) {
+	return s.Sign(request, x509.ExtKeyUsageClientAuth)
 }
 
 // podNetwork gives the Pods of the node their network, once the node knows which.
@@ -355,7 +309,7 @@ func (p *place) podNetwork(ctx context.Context, agent *node.Agent) error {
 		return err
 	}
 	config := networkOf(p.dataDir, p.Name, p.log)
-	config.Tunnel = orElse(meshOf(p.dataDir).Device, mesh.UsualDevice)
+	config.Tunnel = cmp.Or(meshOf(p.dataDir).Device, mesh.UsualDevice)
 	config.PodCIDRs, config.ClusterCIDRs, config.Live, config.Guard = cidrs, p.clusterCIDRs, agent.Sandboxes, p.guard
 	n, err := netpod.New(ctx, config)
 	if err != nil {
@@ -370,7 +324,7 @@ func (p *place) podNetwork(ctx context.Context, agent *node.Agent) error {
 // networkOf names the network of the node of a data folder. Nodes of several clusters on one machine must not share names.
 func networkOf(dataDir, name string, log *slog.Logger) netpod.Config {
 	c := netpod.Config{DataDir: nodeDir(dataDir), NodeName: name, Log: log}
-	if dataDir != DefaultDataDir() {
+	if dataDir != run.DefaultDataDir() {
 		sum := sha256.Sum256([]byte(dataDir))
 		c.Bridge, c.Table = "proa"+hex.EncodeToString(sum[:4]), "proa-"+hex.EncodeToString(sum[:4])
 	}

@@ -1,4 +1,4 @@
-package run
+package machine
 
 import (
 	"bytes"
@@ -14,16 +14,16 @@ import (
 
 // admit gives a further node what it would otherwise get for a token: the certificates of the authority, and one of its own.
 // The server that starts it has the authority at hand. fresh says that there was another authority, or none, before.
-func (s *Server) admit(ctx context.Context, f further) (fresh bool, err error) {
+func (s *Machine) admit(ctx context.Context, f further) (fresh bool, err error) {
 	dir := filepath.Join(nodeDir(f.dir), "pki")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return false, fmt.Errorf("make the folder of the node: %w", err)
 	}
 	cert := &self.Certificate{
-		File: filepath.Join(dir, "client.pem"), Log: s.log, Issue: s.vouch,
+		File: filepath.Join(dir, "client.pem"), Log: s.Log(), Issue: s.vouch,
 		Wanted: func() *x509.CertificateRequest { return self.ClientRequest(f.name) },
 	}
-	file, ca := filepath.Join(dir, "ca.pem"), s.pki.CA().PEM
+	file, ca := filepath.Join(dir, "ca.pem"), s.CA().PEM
 	if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, ca) {
 		fresh = true
 		// What another authority has signed is of no use.

@@ -1,4 +1,4 @@
-package run
+package machine
 
 import (
 	"net/netip"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"proa.dev/network/link"
+	"proa.dev/run"
 )
 
 func TestFromLink(t *testing.T) {
@@ -53,19 +54,19 @@ func TestRemembered(t *testing.T) {
 // TestAgentArgs: further nodes are told what the first was told, but for what only one can have.
 func TestAgentArgs(t *testing.T) {
 	dir := t.TempDir()
-	c, err := Load("", Said{
+	c, err := run.Load("", run.Said{
 		"data-dir": {dir}, "node": {"a"}, "nodes": {"3"}, "node-labels": {"x=1", "y=2"}, "max-pods": {"20"}, "log-level": {"warn"},
 		"pod-manifest-path": {dir}, "simulate": {"7"}, "cluster-cidr": {"10.10.0.0/16"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.NodeNames(); !slices.Equal(got, []string{"a", "a-2", "a-3"}) {
+	if got := NodeNames(&c); !slices.Equal(got, []string{"a", "a-2", "a-3"}) {
 		t.Errorf("the nodes are %v", got)
 	}
-	s := Server{Config: c, link: &link.Config{Networks: []netip.Prefix{netip.MustParsePrefix("100.64.3.0/24")}}}
+	s := Machine{Server: &run.Server{Config: c}, link: &link.Config{Networks: []netip.Prefix{netip.MustParsePrefix("100.64.3.0/24")}}}
 	s.Node.IPs, s.Node.BinDir = s.link.Addresses(1), "/parts"
-	f := s.wanted()[1]
+	f := wanted(&s.Config)[1]
 	want := []string{
 		"agent", "--server=https://100.64.3.1:6443", "--data-dir=" + filepath.Join(dir, "nodes", "a-3"), "--node=a-3", "--resolv-conf=" + f.resolv(),
 		"--node-ip=100.64.3.3", "--service-cidr=10.96.0.0/16", "--cluster-cidr=10.10.0.0/16", "--bin-dir=/parts", "--log-level=warn", "--node-labels=x=1", "--node-labels=y=2", "--max-pods=20",
@@ -73,8 +74,8 @@ func TestAgentArgs(t *testing.T) {
 	if got := s.agentArgs(f); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	for _, said := range []Said{{"nodes": {"0"}}, {"nodes": {"51"}}, {"nodes": {"many"}}, {"nodes": {"2"}, "node-ip": {"192.0.2.1"}}, {"nodes": {"2"}, "container-runtime-endpoint": {"/x"}}} {
-		if _, err := Load("", said); err == nil {
+	for _, said := range []run.Said{{"nodes": {"0"}}, {"nodes": {"51"}}, {"nodes": {"many"}}, {"nodes": {"2"}, "node-ip": {"192.0.2.1"}}, {"nodes": {"2"}, "container-runtime-endpoint": {"/x"}}} {
+		if _, err := run.Load("", said); err == nil {
 			t.Errorf("%v was taken", said)
 		}
 	}

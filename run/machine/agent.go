@@ -1,13 +1,10 @@
-package run
+package machine
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -23,68 +19,12 @@ import (
 	"proa.dev/client"
 	"proa.dev/client/remote"
 	"proa.dev/node/self"
+	"proa.dev/run"
 )
 
-// AgentConfig is everything that can be said about a node in a process of its own.
-type AgentConfig struct {
-	// Config has the data folder, the log level, the networks and the node.
-	Config
-	// Server is the URL of the API server, Token what lets a node join; see NewToken.
-	Server, Token string
-}
-
-// Token lets a node join: the bootstrap token by which the server knows it, and the authority by which it knows the server.
-type Token struct {
-	ID, Secret string
-	// CA is the SHA-256 of the certificate of the cluster's authority.
-	CA string
-}
-
-func (t Token) String() string { return t.ID + "." + t.Secret + "." + t.CA }
-
-// Bearer is the part that the server is shown.
-func (t Token) Bearer() string { return t.ID + "." + t.Secret }
-
-// ParseToken reads a token.
-func ParseToken(text string) (Token, error) {
-	m := regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})\.([0-9a-f]{64})$`).FindStringSubmatch(text)
-	if m == nil {
-		return Token{}, errors.New("the token is not one that \"proa token create\" prints")
-	}
-	return Token{m[1], m[2], m[3]}, nil
-}
-
-// NewToken makes the token of a cluster, whose authority is given as PEM.
-func NewToken(id, secret string, ca []byte) (Token, error) {
-	block, _ := pem.Decode(ca)
-	if block == nil {
-		return Token{}, errors.New("the certificate of the cluster's authority is not PEM")
-	}
-	return Token{id, secret, fingerprint(block.Bytes)}, nil
-}
-
-// ReachableURL is the URL of a server of this machine as others reach it.
-func ReachableURL(own string) string {
-	u, err := url.Parse(own)
-	if err != nil {
-		return own
-	}
-	a, err := netip.ParseAddrPort(u.Host)
-	if err != nil || !a.Addr().IsLoopback() {
-		return own
-	}
-	u.Host = facing(a, Config{}).String()
-	return u.String()
-}
-
-// fingerprint is how a token names an authority.
-func fingerprint(cert []byte) string {
-	sum := sha256.Sum256(cert)
-	return hex.EncodeToString(sum[:])
-}
-
 // RunAgent runs a node of a cluster elsewhere until ctx ends. onReady is called when it has joined.
-func RunAgent(ctx context.Context, c AgentConfig, log *slog.Logger, onReady func()) error {
+func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onReady func()) error {
+	c := agent{config}
 	dir := filepath.Join(nodeDir(c.DataDir), "pki")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of the node: %w", err)
@@ -112,10 +52,10 @@ func RunAgent(ctx context.Context, c AgentConfig, log *slog.Logger, onReady func
 	cert.Issue = self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeAPIServerClientKubeletSignerName)
 	cert.Changed = kubelet.Renew
 	p := place{
-		NodeConfig: c.Node, dataDir: c.DataDir, client: kubelet, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.clusterRanges(), find: c.wayTo,
+		NodeConfig: c.Node, dataDir: c.DataDir, client: kubelet, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.ClusterCIDRs(), find: c.wayTo,
 		issue:     self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
 		clientCAs: func() *x509.CertPool { return pool }, log: log,
-		persist: func(ctx context.Context, name string, part func() error) { persist(ctx, log, name, part) },
+		persist: func(ctx context.Context, name string, part func() error) { run.Persist(ctx, log, name, part) },
 	}
 	go func() { _ = cert.Run(ctx) }() // it ends with ctx, and has nothing to give back
 	if onReady != nil {
@@ -125,14 +65,11 @@ func RunAgent(ctx context.Context, c AgentConfig, log *slog.Logger, onReady func
 	return nil
 }
 
-// clusterRanges are the networks of all Pods.
-func (c *AgentConfig) clusterRanges() []netip.Prefix {
-	s := Server{Config: c.Config}
-	return s.clusterCIDRs()
-}
+// agent is a node in a process of its own.
+type agent struct{ run.AgentConfig }
 
 // join is the certificate with which the node speaks: what it has, or a new one for its token.
-func (c *AgentConfig) join(ctx context.Context, dir string, pool *x509.CertPool, log *slog.Logger) (*self.Certificate, error) {
+func (c *agent) join(ctx context.Context, dir string, pool *x509.CertPool, log *slog.Logger) (*self.Certificate, error) {
 	cert := &self.Certificate{
 		File: filepath.Join(dir, "client.pem"), Log: log, Wanted: func() *x509.CertificateRequest { return self.ClientRequest(c.Node.Name) },
 	}
@@ -142,7 +79,7 @@ func (c *AgentConfig) join(ctx context.Context, dir string, pool *x509.CertPool,
 	if cert.Current() != nil {
 		return cert, nil
 	}
-	token, err := ParseToken(c.Token)
+	token, err := run.ParseToken(c.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +100,7 @@ func (c *AgentConfig) join(ctx context.Context, dir string, pool *x509.CertPool,
 
 // authority are the certificates of the cluster's authority: those that are kept, or the one that the server shows and the token
 // names. A server that cannot show it is not believed.
-func (c *AgentConfig) authority(ctx context.Context, file string) (out []*x509.Certificate, err error) {
+func (c *agent) authority(ctx context.Context, file string) (out []*x509.Certificate, err error) {
 	if data, err := os.ReadFile(file); err == nil {
 		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 			cert, err := x509.ParseCertificate(block.Bytes)
@@ -177,7 +114,7 @@ func (c *AgentConfig) authority(ctx context.Context, file string) (out []*x509.C
 		}
 		return out, nil
 	}
-	token, err := ParseToken(c.Token)
+	token, err := run.ParseToken(c.Token)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +131,7 @@ func (c *AgentConfig) authority(ctx context.Context, file string) (out []*x509.C
 	}
 	defer conn.Close()
 	for _, cert := range conn.(*tls.Conn).ConnectionState().PeerCertificates {
-		if fingerprint(cert.Raw) == token.CA {
+		if token.Names(cert.Raw) {
 			text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 			return []*x509.Certificate{cert}, os.WriteFile(file, text, 0o600)
 		}
@@ -203,7 +140,7 @@ func (c *AgentConfig) authority(ctx context.Context, file string) (out []*x509.C
 }
 
 // wayTo is the address of this machine from which the server is reached: that is how others reach the node.
-func (c *AgentConfig) wayTo() (netip.Addr, error) {
+func (c *agent) wayTo() (netip.Addr, error) {
 	u, err := url.Parse(c.Server)
 	if err != nil {
 		return netip.Addr{}, err

@@ -1,4 +1,4 @@
-package run
+package machine
 
 import (
 	"errors"
@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"proa.dev/node/container"
+	"proa.dev/run"
 )
 
 // maxResolvConf bounds what is read of a resolv.conf.
 const maxResolvConf = 1 << 20
 
 // resolvConf is the file that says which name servers a node has.
-func (n *NodeConfig) resolvConf() string {
+func resolvConf(n *run.NodeConfig) string {
 	if n.ResolvConf != "" {
 		return n.ResolvConf
 	}
@@ -23,8 +24,8 @@ func (n *NodeConfig) resolvConf() string {
 
 // nodeResolv is the resolv.conf of the further nodes, and the name server of the machine that they cannot reach by themselves;
 // empty if they can reach all.
-func (s *Server) nodeResolv() (text, server string) {
-	data, err := os.ReadFile(s.Node.resolvConf())
+func (s *Machine) nodeResolv() (text, server string) {
+	data, err := os.ReadFile(resolvConf(&s.Node))
 	if err != nil || len(data) > maxResolvConf {
 		return "", "" // the first node has none either
 	}
@@ -54,7 +55,7 @@ func fromLink(text string, machine netip.Addr) (out, server string) {
 }
 
 // writeResolv tells further nodes which name servers there are, where that has changed.
-func (s *Server) writeResolv(nodes []further) error {
+func (s *Machine) writeResolv(nodes []further) error {
 	text, _ := s.nodeResolv()
 	var errs []error
 	for _, f := range nodes {

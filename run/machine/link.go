@@ -1,4 +1,4 @@
-package run
+package machine
 
 import (
 	"crypto/sha256"
@@ -11,28 +11,21 @@ import (
 	"strings"
 
 	"proa.dev/network/link"
+	"proa.dev/run"
 )
 
 // linkOf names the link that the nodes of a data folder share, apart for each cluster.
 func linkOf(dataDir string) link.Config {
 	sum := sha256.Sum256([]byte(dataDir))
 	id := hex.EncodeToString(sum[:4])
-	return link.Config{Bridge: linkPrefix + id, Table: "proa-" + id + "-link"}
-}
-
-// linkPrefix begins the names of links, and of the cables that are plugged into them.
-const linkPrefix = "pn"
-
-// isLink tells whether an interface is part of such a link.
-func isLink(name string) bool {
-	return strings.HasPrefix(name, linkPrefix) && len(name) >= len(linkPrefix)+8
+	return link.Config{Bridge: run.LinkPrefix + id, Table: "proa-" + id + "-link"}
 }
 
 // linkFile remembers the networks of the link, so that nodes keep their addresses.
 func linkFile(dataDir string) string { return filepath.Join(nodesDir(dataDir), "link") }
 
 // openLink makes what several nodes of this machine share. The first node, and the server, have an address on it.
-func (s *Server) openLink() error {
+func (s *Machine) openLink() error {
 	if s.Nodes < 2 {
 		return nil
 	}
@@ -47,11 +40,11 @@ func (s *Server) openLink() error {
 	}
 	// All nodes run the same programs, which a release unpacks once.
 	var err error
-	if s.Node.BinDir, err = s.Node.binDir(s.DataDir); err != nil {
+	if s.Node.BinDir, err = binDir(&s.Node, s.DataDir); err != nil {
 		return err
 	}
 	c := linkOf(s.DataDir)
-	c.Pods = s.clusterCIDRs()
+	c.Pods = s.ClusterCIDRs()
 	if c.Networks, err = linkNetworks(s.DataDir, s.ServiceCIDRs, c.Pods); err != nil {
 		return err
 	}

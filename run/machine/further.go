@@ -1,4 +1,4 @@
-package run
+package machine
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 	"proa.dev/network/link"
 	"proa.dev/node/apart"
 	"proa.dev/node/netns"
+	"proa.dev/run"
 )
 
 // further is a node of this machine beside the first: an agent in a process and a network namespace of its own.
@@ -45,19 +46,19 @@ func (f further) log() string { return filepath.Join(f.dir, "agent.log") }
 func (f further) resolv() string { return filepath.Join(f.dir, "resolv.conf") }
 
 // NodeNames are the names of the nodes of a config that run containers on this machine.
-func (c *Config) NodeNames() (out []string) {
+func NodeNames(c *run.Config) (out []string) {
 	if c.Node.Name == "" {
 		return nil
 	}
 	out = []string{c.Node.Name}
-	for _, f := range c.wanted() {
+	for _, f := range wanted(c) {
 		out = append(out, f.name)
 	}
 	return out
 }
 
 // wanted are the further nodes that there shall be.
-func (c *Config) wanted() (out []further) {
+func wanted(c *run.Config) (out []further) {
 	for n := 2; n <= c.Nodes && c.Node.Name != ""; n++ {
 		name := fmt.Sprintf("%s-%d", c.Node.Name, n)
 		out = append(out, further{name, n, filepath.Join(nodesDir(c.DataDir), name)})
@@ -91,22 +92,22 @@ func existing(dataDir string) (out []further, err error) {
 
 // furtherNodes keeps the further nodes running until ctx ends, and removes those that are no longer wanted. Where nobody has
 // said how many there shall be, what is there stays.
-func (s *Server) furtherNodes(ctx context.Context) error {
+func (s *Machine) furtherNodes(ctx context.Context) error {
 	if s.Nodes == 0 {
 		<-ctx.Done()
 		return nil
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { s.persist(ctx, "fewer-nodes", func() error { return s.fewerNodes(ctx) }) })
+	wg.Go(func() { s.Persist(ctx, "fewer-nodes", func() error { return s.fewerNodes(ctx) }) })
 	if s.link == nil {
 		<-ctx.Done()
 		return nil
 	}
-	want := s.wanted()
+	want := wanted(&s.Config)
 	if _, server := s.nodeResolv(); server != "" {
-		relay := &link.Relay{Listen: at(s.link.Addresses(1)[0], 53), Server: server, Log: s.log}
-		wg.Go(func() { s.persist(ctx, "node-names", func() error { return relay.Run(ctx) }) })
+		relay := &link.Relay{Listen: at(s.link.Addresses(1)[0], 53), Server: server, Log: s.Log()}
+		wg.Go(func() { s.Persist(ctx, "node-names", func() error { return relay.Run(ctx) }) })
 	}
 	for _, f := range want {
 		wg.Go(func() { s.keepNode(ctx, f) })
@@ -118,21 +119,21 @@ func (s *Server) furtherNodes(ctx context.Context) error {
 		case <-time.After(lookAgain):
 		}
 		if err := link.Mend(*s.link); err != nil {
-			s.log.ErrorContext(ctx, "the link of the nodes is not whole", "err", err)
+			s.Log().ErrorContext(ctx, "the link of the nodes is not whole", "err", err)
 		}
 		if err := s.writeResolv(want); err != nil {
-			s.log.ErrorContext(ctx, "the nodes do not know the name servers of the machine", "err", err)
+			s.Log().ErrorContext(ctx, "the nodes do not know the name servers of the machine", "err", err)
 		}
 	}
 }
 
 // fewerNodes removes the nodes that are no longer wanted, and the link with the last of them. It returns when ctx ends.
-func (s *Server) fewerNodes(ctx context.Context) error {
+func (s *Machine) fewerNodes(ctx context.Context) error {
 	have, err := existing(s.DataDir)
 	if err != nil {
 		return err
 	}
-	want := s.wanted()
+	want := wanted(&s.Config)
 	for _, f := range have {
 		if slices.Contains(want, f) {
 			continue
@@ -161,7 +162,7 @@ const (
 )
 
 // keepNode runs the agent of a node, again and again, until ctx ends.
-func (s *Server) keepNode(ctx context.Context, f further) {
+func (s *Machine) keepNode(ctx context.Context, f further) {
 	const first, last = 100 * time.Millisecond, 10 * time.Second
 	for pause := first; ; pause = min(2*pause, last) {
 		begin := time.Now()
@@ -172,7 +173,7 @@ func (s *Server) keepNode(ctx context.Context, f further) {
 		if time.Since(begin) > steady {
 			pause = first
 		}
-		s.log.ErrorContext(ctx, "the agent of a node has ended; it begins again", "node", f.name, "err", err, "log", f.log())
+		s.Log().ErrorContext(ctx, "the agent of a node has ended; it begins again", "node", f.name, "err", err, "log", f.log())
 		select {
 		case <-ctx.Done():
 			return
@@ -183,7 +184,7 @@ func (s *Server) keepNode(ctx context.Context, f further) {
 
 // runAgent starts the agent of a node, or takes over the one that an earlier server has left, and returns when it has ended.
 // When ctx ends the agent is ended; its containers go on.
-func (s *Server) runAgent(ctx context.Context, f further) error {
+func (s *Machine) runAgent(ctx context.Context, f further) error {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of the node: %w", err)
 	}
@@ -214,14 +215,14 @@ func (s *Server) runAgent(ctx context.Context, f further) error {
 			return fmt.Errorf("process %d is gone", p.Pid)
 		case <-look.C:
 			if err := link.Plug(*s.link, f.number, f.netns()); err != nil {
-				s.log.ErrorContext(ctx, "the cable of a node is not whole", "node", f.name, "err", err)
+				s.Log().ErrorContext(ctx, "the cable of a node is not whole", "node", f.name, "err", err)
 			}
 		}
 	}
 }
 
 // adopt finds the agent that an earlier server has left running. One that was started differently is ended.
-func (s *Server) adopt(ctx context.Context, f further) (*apart.Process, error) {
+func (s *Machine) adopt(ctx context.Context, f further) (*apart.Process, error) {
 	fresh, err := s.admit(ctx, f)
 	if err != nil {
 		return nil, err
@@ -232,16 +233,16 @@ func (s *Server) adopt(ctx context.Context, f further) (*apart.Process, error) {
 	}
 	self, err := os.Executable()
 	if err == nil && !fresh && p.Runs(append([]string{self}, s.agentArgs(f)...)) {
-		s.log.InfoContext(ctx, "the agent of a node is still running, and is taken over", "node", f.name, "pid", p.Pid)
+		s.Log().InfoContext(ctx, "the agent of a node is still running, and is taken over", "node", f.name, "pid", p.Pid)
 		return p, nil
 	}
-	s.log.InfoContext(ctx, "the agent of a node runs with other settings, and is started again", "node", f.name, "pid", p.Pid)
+	s.Log().InfoContext(ctx, "the agent of a node runs with other settings, and is started again", "node", f.name, "pid", p.Pid)
 	defer p.Release()
 	return nil, p.Terminate(context.WithoutCancel(ctx), agentPatience)
 }
 
 // startAgent starts the agent of a node in its network namespace, with all that it needs to know.
-func (s *Server) startAgent(f further) (*apart.Process, error) {
+func (s *Machine) startAgent(f further) (*apart.Process, error) {
 	if err := shareArchives(imageDir(s.DataDir), imageDir(f.dir)); err != nil {
 		return nil, err
 	}
@@ -254,8 +255,8 @@ func (s *Server) startAgent(f further) (*apart.Process, error) {
 
 // agentArgs are the words that the agent of a node is started with: what the server was told about nodes, but for what only
 // one of them can have.
-func (s *Server) agentArgs(f further) []string {
-	args := []string{"agent", "--server=https://" + s.reachable().String(), "--data-dir=" + f.dir, "--node=" + f.name, "--resolv-conf=" + f.resolv()}
+func (s *Machine) agentArgs(f further) []string {
+	args := []string{"agent", "--server=https://" + s.Reachable().String(), "--data-dir=" + f.dir, "--node=" + f.name, "--resolv-conf=" + f.resolv()}
 	say := func(name string, values ...string) {
 		for _, v := range values {
 			args = append(args, "--"+name+"="+v)
@@ -267,14 +268,14 @@ func (s *Server) agentArgs(f further) []string {
 	for _, p := range s.ServiceCIDRs {
 		say("service-cidr", p.String())
 	}
-	for _, p := range s.clusterCIDRs() {
+	for _, p := range s.ClusterCIDRs() {
 		say("cluster-cidr", p.String())
 	}
 	say("bin-dir", s.Node.BinDir)
 	say("log-level", strings.ToLower(s.LogLevel.String()))
-	for _, setting := range AgentSettings() {
+	for _, setting := range run.AgentSettings() {
 		if !slices.Contains(notHanded(), setting.Name) {
-			say(setting.Name, s.said[setting.Name]...)
+			say(setting.Name, s.Said(setting.Name)...)
 		}
 	}
 	return args
@@ -286,21 +287,21 @@ func notHanded() []string {
 }
 
 // removeNode ends a node for good: its agent, its Node, its containers, its network and its files.
-func (s *Server) removeNode(ctx context.Context, f further) error {
+func (s *Machine) removeNode(ctx context.Context, f further) error {
 	if _, err := stopAgent(f); err != nil {
 		return err
 	}
-	err := s.front.Client(apiserver()).Delete(ctx, gr.Nodes, "", f.name, metav1.DeleteOptions{})
+	err := s.Own().Delete(ctx, gr.Nodes, "", f.name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	s.log.InfoContext(ctx, "a node is removed", "node", f.name)
-	return purgeFurther(ctx, f, s.log)
+	s.Log().InfoContext(ctx, "a node is removed", "node", f.name)
+	return purgeFurther(ctx, f, s.Log())
 }
 
 // holderOf is the process that runs what is in a folder, see Hold; nil if none does.
 func holderOf(dir string) (*apart.Process, error) {
-	pid, err := Holder(dir)
+	pid, err := run.Holder(dir)
 	if err != nil || pid == 0 {
 		return nil, err
 	}
@@ -309,7 +310,7 @@ func holderOf(dir string) (*apart.Process, error) {
 		return nil, err
 	}
 	// Once it is held, look again: the number may have gone to another one in between.
-	if now, err := Holder(dir); err != nil || now != pid {
+	if now, err := run.Holder(dir); err != nil || now != pid {
 		p.Release()
 		return nil, err
 	}

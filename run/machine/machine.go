@@ -1,0 +1,50 @@
+// Package machine is what a proa process has on its machine beside the control plane: the node agent, further nodes in network
+// namespaces, what they share, and the door for Ingresses; or, in a process of its own, an agent alone. It also ends and removes
+// all that. The control plane itself is package run, which knows nothing of this one.
+package machine
+
+import (
+	"context"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"proa.dev/network/link"
+	"proa.dev/network/route"
+	"proa.dev/run"
+)
+
+// Machine is this machine as a control plane uses it. The zero value is for one that is about to start.
+type Machine struct {
+	*run.Server
+	// link is what several nodes of this machine share; nil for one.
+	link *link.Config
+	// ingresses are the numbers of Ingresses; nil where they are not served.
+	ingresses *route.Metrics
+}
+
+// Open makes the link between the nodes, which the server listens on too.
+func (s *Machine) Open(of *run.Server) error {
+	s.Server = of
+	if s.ServesIngresses() {
+		s.ingresses = route.NewMetrics("ingress")
+	}
+	return s.openLink()
+}
+
+// Collectors are the numbers of Ingresses.
+func (s *Machine) Collectors() []prometheus.Collector {
+	if s.ingresses == nil {
+		return nil
+	}
+	return []prometheus.Collector{s.ingresses}
+}
+
+// Start runs the nodes.
+func (s *Machine) Start(ctx context.Context, wg *sync.WaitGroup) {
+	if s.Node.Name != "" {
+		wg.Go(func() { s.Persist(ctx, "node", func() error { return s.runNode(ctx) }) })
+		s.beginIngress(ctx, wg)
+	}
+	wg.Go(func() { s.Persist(ctx, "further-nodes", func() error { return s.furtherNodes(ctx) }) })
+}
