@@ -216,6 +216,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("max-requests-inflight and max-mutating-requests-inflight: one of them must be more than 0")
 	case c.Nodes > 1 && len(c.Node.IPs) > 0:
 		return fmt.Errorf("node-ip is for one node; several nodes of a machine have addresses on the link that they share")
+	case c.Nodes > 1 && c.Node.ProviderID != "":
+		return fmt.Errorf("provider-id is for one node; let the cloud's controllers say it")
 	case c.Nodes > 1 && c.Node.Runtime != "":
 		return fmt.Errorf("container-runtime-endpoint is for one node; several nodes of a machine have a runtime each")
 	case c.AuditPolicy != "" && c.Audit == "" && c.AuditHook.Config == "":

@@ -29,6 +29,9 @@ type Traffic struct {
 	CNIBins []string
 	// NoProxy is set where another program makes Services work.
 	NoProxy bool
+	// Cloud is set where the controllers of a cloud describe nodes; ProviderID is how it calls this one, empty to let them say.
+	Cloud      bool
+	ProviderID string
 }
 
 // The load balancers that there are.
@@ -95,6 +98,13 @@ func trafficSettings() []Setting {
 				t.NoProxy = v == "none"
 				return oneOf(v, "proa", "none")
 			})},
+		{Name: "cloud-provider", Help: "`WHO` describes nodes: external for the controllers of a cloud, which run beside proa; new nodes wait for them, and load balancers are theirs",
+			Set: on(func(t *Traffic, v string) error {
+				t.Cloud = true
+				return oneOf(v, "external")
+			})},
+		{Name: "provider-id", Help: "the cloud calls the machine of the node `ID`; its controllers say it if not said",
+			Set: on(func(t *Traffic, v string) error { t.ProviderID = v; return nil })},
 	}
 }
 
@@ -189,7 +199,7 @@ func (s *Server) cloud() cloud.Provider {
 		}
 	}
 	p := balancer.Provider(slices.Compact(kept))
-	p.Off = s.LoadBalancer == balancedByOthers
+	p.Off = s.LoadBalancer == balancedByOthers || s.LoadBalancer == "" && s.Node.Cloud
 	return p
 }
 

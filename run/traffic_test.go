@@ -25,6 +25,9 @@ func TestTrafficSettings(t *testing.T) {
 		{"service-proxy", "none", "true"},
 		{"service-proxy", "proa", "false"},
 		{"service-proxy", "cilium", `"cilium" is none of proa, none`},
+		{"cloud-provider", "external", "true"},
+		{"cloud-provider", "aws", `"aws" is none of external`},
+		{"provider-id", "cloud://zone/machine", "cloud://zone/machine"},
 	} {
 		config, found := Default(), false
 		for _, s := range Settings() {
@@ -34,7 +37,8 @@ func TestTrafficSettings(t *testing.T) {
 			found = true
 			got := map[string]any{"load-balancer": &config.LoadBalancer, "load-balancer-ranges": &config.Node.BalancerRanges,
 				"external-ip-ranges": &config.Node.Traffic.ExternalIPs, "proxy-healthz": &config.Node.Healthz, "stub-domain": &config.Node.Stubs,
-				"cni-conf-dir": &config.Node.CNIConf, "cni-bin-dir": &config.Node.CNIBins, "service-proxy": &config.Node.NoProxy}[c.name]
+				"cni-conf-dir": &config.Node.CNIConf, "cni-bin-dir": &config.Node.CNIBins, "service-proxy": &config.Node.NoProxy,
+				"cloud-provider": &config.Node.Cloud, "provider-id": &config.Node.ProviderID}[c.name]
 			err := s.Set(&config, []string{c.value})
 			text := strings.TrimPrefix(fmt.Sprint(got), "&")
 			switch v := got.(type) {
@@ -71,5 +75,13 @@ func TestKeptPorts(t *testing.T) {
 	s.LoadBalancer = "none"
 	if !s.cloud().Off {
 		t.Error("it is not off")
+	}
+	// A cloud has load balancers of its own, unless somebody says that those of the nodes are wanted.
+	s.LoadBalancer, s.Node.Cloud = "", true
+	if !s.cloud().Off {
+		t.Error("it is not off in a cloud")
+	}
+	if s.LoadBalancer = "nodes"; s.cloud().Off {
+		t.Error("it is off though it was asked for")
 	}
 }

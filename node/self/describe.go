@@ -27,7 +27,7 @@ func compare(a, b string) int { return cmp.Compare(a, b) }
 // nobody here knows, stays.
 func describe(o *corev1.Node, c *Config, f *Facts, now time.Time) (news []note) {
 	st := &o.Status
-	if f.Addresses != nil {
+	if f.Addresses != nil && !(c.Cloud && len(st.Addresses) > 0) {
 		st.Addresses = f.Addresses
 	}
 	if id := st.NodeInfo.BootID; id != "" && f.Machine.BootID != "" && id != f.Machine.BootID {

@@ -216,7 +216,7 @@ func abilities(s *cri.StatusResponse) (handlers []corev1.NodeRuntimeHandler, fea
 // addresses are those of the status: the given ones, or the one by which the machine reaches others.
 func (n *Node) addresses() ([]corev1.NodeAddress, error) {
 	own := n.Config.Addresses
-	if len(own) == 0 {
+	if len(own) == 0 && !n.Cloud { // which one others know is for the cloud to say
 		if err := n.find(); err != nil {
 			return nil, fmt.Errorf("can't get ip address of node %s. error: %w", n.Name, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,8 +66,9 @@ func (n *Node) tryRegister(ctx context.Context) error {
 func (n *Node) first(ctx context.Context) *corev1.Node {
 	o := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.labels(), Annotations: map[string]string{attachAnnotation: "true"}},
-		Spec:       corev1.NodeSpec{ProviderID: n.ProviderID, Taints: slices.Clone(n.Taints)},
+		Spec:       corev1.NodeSpec{ProviderID: n.ProviderID, Taints: n.taints()},
 	}
+	n.tellCloud(o)
 	describe(o, &n.Config, n.gather(ctx), time.Now())
 	return o
 }
@@ -94,10 +94,11 @@ func kept() []string {
 // adopt takes a Node of the same name.
 func (n *Node) adopt(ctx context.Context, have *corev1.Node) error {
 	next := have.DeepCopy()
-	if reconcile(next, n.labels()) {
+	wrong := reconcile(next, n.labels())
+	if n.tellCloud(next) || wrong {
 		o, err := n.cluster.Update(ctx, gr.Nodes, next, "")
 		if err != nil {
-			return fmt.Errorf("correct the labels of the Node: %w", err)
+			return fmt.Errorf("correct the labels and annotations of the Node: %w", err)
 		}
 		if stored, ok := o.(*corev1.Node); ok {
 			have = stored

@@ -50,6 +50,9 @@ type Config struct {
 	Labels     map[string]string
 	Taints     []corev1.Taint
 	ProviderID string
+	// Cloud says that the controllers of a cloud describe the node: it waits for them with a taint, and what they say of its
+	// addresses stays.
+	Cloud bool
 	// MaxPods is 110 if it is 0; PodsPerCore may make it less.
 	MaxPods, PodsPerCore int
 	// MaxImages is how many images the status lists: 50 if it is 0, all if it is negative.

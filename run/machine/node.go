@@ -240,7 +240,7 @@ func (p *place) config() (node.Config, error) {
 	}
 	return node.Config{
 		Config: self.Config{
-			Name: p.Name, Addresses: p.IPs, Find: p.find, Labels: p.Labels, Taints: p.Taints, MaxPods: p.MaxPods, Port: int32(p.Port), Version: run.Version().GitVersion, Data: dir,
+			Name: p.Name, Addresses: p.IPs, Find: p.find, Labels: p.Labels, Taints: p.Taints, ProviderID: p.ProviderID, Cloud: p.Cloud, MaxPods: p.MaxPods, Port: int32(p.Port), Version: run.Version().GitVersion, Data: dir,
 			SystemReserved: p.SystemReserved, KubeReserved: p.KubeReserved,
 		},
 		Client: p.client, Dir: dir, Runtime: p.Runtime, Own: ownRuntime(p.dataDir, bin, p.NodeConfig), Images: imageDir(p.dataDir),
