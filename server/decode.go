@@ -74,10 +74,23 @@ func (s *Server) findings(r *Request, found []error, want schema.GroupVersionKin
 		return badRequest("%s in version %q cannot be handled as a %s: strict decoding error: %s",
 			want.Kind, want.Version, want.Kind, strings.Join(texts, ", "))
 	}
-	for _, f := range found {
-		r.Warn(f.Error())
-	}
+	r.warnOf(found...)
 	return nil
+}
+
+// warnOf warns of what strict decoding found. What the YAML reader found is one error of several lines, and a header has one.
+func (r *Request) warnOf(found ...error) {
+	for _, f := range found {
+		text := strings.TrimPrefix(f.Error(), "error converting YAML to JSON: ")
+		lines, several := strings.CutPrefix(text, "yaml: unmarshal errors:\n")
+		if !several {
+			r.Warn(f.Error())
+			continue
+		}
+		for line := range strings.SplitSeq(lines, "\n") {
+			r.Warn(strings.TrimSpace(line))
+		}
+	}
 }
 
 // decodeError says what is wrong with a body: by the kind it claims to be, or else by how it begins.

@@ -1,9 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -96,7 +99,7 @@ func negotiate(req *http.Request, shapes, stream bool) (format, error) {
 		return f, nil
 	}
 	known := false
-	for clause := range strings.SplitSeq(header, ",") {
+	for _, clause := range preferred(header) {
 		name, params, err := mime.ParseMediaType(strings.TrimSpace(clause))
 		if err != nil {
 			continue
@@ -120,6 +123,28 @@ func negotiate(req *http.Request, shapes, stream bool) (format, error) {
 	return f, notAcceptable("only the following media types are accepted: " + list)
 }
 
+// preferred are the clauses of an Accept header, those with the highest weight first.
+func preferred(header string) []string {
+	clauses := strings.Split(header, ",")
+	if !strings.Contains(header, "q=") { // as nearly always: then all weigh the same
+		return clauses
+	}
+	slices.SortStableFunc(clauses, func(a, b string) int { return cmp.Compare(weight(b), weight(a)) })
+	return clauses
+}
+
+// weight is how much a client wants what a clause names; what says nothing about it, or nonsense, weighs one.
+func weight(clause string) float64 {
+	for param := range strings.SplitSeq(clause, ";") {
+		if q, given := strings.CutPrefix(strings.TrimSpace(param), "q="); given {
+			if v, err := strconv.ParseFloat(q, 64); err == nil && v >= 0 && v <= 1 {
+				return v
+			}
+		}
+	}
+	return 1
+}
+
 func clauseFormat(f format, name string, params map[string]string, shapes, stream bool) (format, bool) {
 	switch name {
 	case "*/*", "application/*", "application/json":
@@ -133,6 +158,7 @@ func clauseFormat(f format, name string, params map[string]string, shapes, strea
 	default:
 		return f, false
 	}
+	f.pretty = f.pretty || params["pretty"] == "1"
 	as, asked := params["as"]
 	if !asked {
 		return f, true

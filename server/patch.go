@@ -215,9 +215,7 @@ func (s *Server) patchFindings(r *Request, found []error, shown string) error {
 		text := runtime.NewStrictDecodingError(found).Error()
 		return apierrors.NewInvalid(runtimeschema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, text)})
 	}
-	for _, f := range found {
-		r.Warn(f.Error())
-	}
+	r.warnOf(found...)
 	return nil
 }
 
@@ -232,7 +230,7 @@ func (s *Server) applyPatch(r *Request) (*change, error) {
 			if r.Options.Validation == metav1.FieldValidationStrict {
 				return nil, badRequest("error strict decoding patch: %v", err)
 			}
-			r.Warn(err.Error())
+			r.warnOf(err)
 		}
 	}
 	if err := matchName(r, config); err != nil {

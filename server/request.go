@@ -170,6 +170,7 @@ func (r *Request) parseList(q url.Values) error {
 		Watch: r.Verb == "watch", ResourceVersion: l.ResourceVersion, ResourceVersionMatch: l.Match, Limit: l.Limit,
 		Continue: l.Continue, AllowWatchBookmarks: l.Bookmarks, SendInitialEvents: l.Initial,
 	}
+	internalversion.SetListOptionsDefaults(in, !r.noWatchList)
 	if errs := listvalidation.ValidateListOptions(in, !r.noWatchList); len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}

@@ -180,7 +180,10 @@ func (s *Server) precondition(r *Request, obj, old kind.Object) error {
 		return modified(r.Def, r.Name)
 	}
 	if uid := obj.GetUID(); r.Verb == "update" && uid != "" && uid != old.GetUID() {
-		key := strings.TrimPrefix(r.Def.Key(r.Namespace, r.Name), "/registry")
+		key := r.Def.Key(r.Namespace, r.Name)
+		if r.Options.DryRun { // clients see another form of the key then
+			key = strings.TrimPrefix(key, "/registry")
+		}
 		return apierrors.NewConflict(r.Def.Resource(), r.Name, fmt.Errorf(
 			"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v",
 			key, uid, old.GetUID()))

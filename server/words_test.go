@@ -215,3 +215,33 @@ func TestPathsOfGroupsThatAreNotServed(t *testing.T) {
 		}
 	}
 }
+
+// What the reader of YAML finds twice is said in a header, line by line.
+func TestKeysThatAreSetTwiceAreWarnedOf(t *testing.T) {
+	r := newRig(t)
+	r.Authn = knows{who: r.who}
+	body := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: twice}\ndata:\n  a: b\n  a: c\n  d: e\n  d: f\n"
+	want := []string{`299 - "line 6: key \"a\" already set in map"`, `299 - "line 8: key \"d\" already set in map"`}
+	for method, how := range map[string][2]string{
+		"POST":  {"/api/v1/namespaces/ns/configmaps?dryRun=All", "application/yaml"},
+		"PATCH": {"/api/v1/namespaces/ns/configmaps/twice?dryRun=All&fieldManager=m", "application/apply-patch+yaml"},
+	} {
+		req := httptest.NewRequestWithContext(t.Context(), method, how[0], strings.NewReader(body))
+		req.Header.Set("Content-Type", how[1])
+		w := httptest.NewRecorder()
+		if r.ServeHTTP(w, req); w.Code != http.StatusCreated || !slices.Equal(w.Header()["Warning"], want) {
+			t.Errorf("%s: %d %q, want %q\n%s", method, w.Code, w.Header()["Warning"], want, w.Body)
+		}
+	}
+}
+
+// A watch that begins with the state has no page to go on from.
+func TestWatchesHaveNoPages(t *testing.T) {
+	r := newRig(t)
+	r.Authn = knows{who: r.who}
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/api/v1/namespaces/ns/configmaps?watch=1&timeoutSeconds=1&continue=abc", nil))
+	if want := "resourceVersionMatch is forbidden when continue is provided"; w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), want) {
+		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+	}
+}

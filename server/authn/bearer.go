@@ -98,8 +98,11 @@ func (a *Authenticator) ReviewToken(ctx context.Context, token string, audiences
 	if len(audiences) == 0 {
 		audiences = a.audiences
 	}
-	who, accepted, err = a.verifyToken(ctx, token, audiences)
-	return who, accepted, err == nil, err
+	if who, accepted, err = a.verifyToken(ctx, token, audiences); err != nil {
+		// The words in which clients know it: that nobody knows the token, and then what those say who do.
+		return nil, nil, false, utilerrors.NewAggregate([]error{errInvalidToken, err})
+	}
+	return who, accepted, true, nil
 }
 
 // verifyToken tries every kind of token. A kind that does not recognise the token says nothing, so
