@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
-	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"proa.dev/control/satoken"
 	"proa.dev/kinds/apiregistration"
@@ -146,9 +145,6 @@ func (s *Server) healthy(ctx context.Context) error { return s.store.Healthy(ctx
 func described(defs []*kind.Def) []openapi.Resource {
 	out := make([]openapi.Resource, 0, len(defs))
 	for _, d := range defs {
-		if d.Group == metricsv1beta1.GroupName {
-			continue // what others usually serve is in the documents of others
-		}
 		r := openapi.Resource{
 			Group: d.Group, Version: d.Version, Kind: d.Kind, Plural: d.Plural, Singular: d.Singular,
 			Namespaced: d.Scope == kind.Namespaced, Verbs: d.Verbs, DeleteReturnsObject: d.Storage().Deletion.Returns && d.Plural != "namespaces",

@@ -64,5 +64,6 @@ func packages() []string {
 		"k8s.io/apimachinery/pkg/util/intstr",
 		"k8s.io/apimachinery/pkg/version",
 		"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1",
+		"k8s.io/metrics/pkg/apis/metrics/v1beta1",
 	)
 }

@@ -12,8 +12,8 @@ import (
 func TestKinds(t *testing.T) { kindtest.Run(t, All(), "testdata") }
 
 func TestLocal(t *testing.T) {
-	got := Local([]schema.GroupVersion{{Version: "v1"}, {Group: "apps", Version: "v1"}, {Group: "autoscaling", Version: "v2"}, {Group: "example.com", Version: "v1"}})
-	want := []string{"v1. 18000 1 onstart", "v1.apps 17800 15 onstart", "v2.autoscaling 17500 30 onstart"}
+	got := Local([]schema.GroupVersion{{Version: "v1"}, {Group: "apps", Version: "v1"}, {Group: "autoscaling", Version: "v2"}, {Group: "example.com", Version: "v1"}, {Group: "metrics.k8s.io", Version: "v1beta1"}})
+	want := []string{"v1. 18000 1 onstart", "v1.apps 17800 15 onstart", "v2.autoscaling 17500 30 onstart", "v1beta1.metrics.k8s.io 100 100 onstart"}
 	if len(got) != len(want) {
 		t.Fatalf("got %d services", len(got))
 	}

@@ -20,6 +20,7 @@ func groupPriorities() map[string]int32 {
 		"storage.k8s.io": 16800, "apiextensions.k8s.io": 16700, "admissionregistration.k8s.io": 16700, "scheduling.k8s.io": 16600,
 		"coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200, "resource.k8s.io": 16200,
 		"flowcontrol.apiserver.k8s.io": 16100, "storagemigration.k8s.io": 15800,
+		"metrics.k8s.io": 100, // as the server that usually serves it registers it
 	}
 }
 
@@ -32,6 +33,8 @@ func versionPriority(gv schema.GroupVersion) int32 {
 		return 30
 	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}, schema.GroupVersion{Group: "resource.k8s.io", Version: "v1"}:
 		return 21
+	case schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}:
+		return 100
 	}
 	return 15
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -114,6 +115,40 @@ func TestServeProtobuf(t *testing.T) {
 	}
 }
 
+// What nodes and Pods use has schemas of another module than the rest, and shares its types with it.
+func TestMetrics(t *testing.T) {
+	h := New(Options{Resources: []Resource{
+		{Group: "metrics.k8s.io", Version: "v1beta1", Kind: "NodeMetrics", Plural: "nodes", Verbs: []string{"get", "list"}},
+		{Group: "metrics.k8s.io", Version: "v1beta1", Kind: "PodMetrics", Plural: "pods", Namespaced: true, Verbs: []string{"get", "list"}},
+	}}).Handler(slog.New(slog.DiscardHandler))
+	raw := content(t, ask(t, h, index(t, h)["apis/metrics.k8s.io/v1beta1"]))
+	var doc struct {
+		Paths      map[string]json.RawMessage
+		Components struct {
+			Schemas map[string]struct {
+				Kinds []kind `json:"x-kubernetes-group-version-kind"`
+			}
+		}
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"nodes", "nodes/{name}", "pods", "namespaces/{namespace}/pods", "namespaces/{namespace}/pods/{name}"} {
+		if doc.Paths["/apis/metrics.k8s.io/v1beta1/"+want] == nil {
+			t.Errorf("v3 lacks the path of %s", want)
+		}
+	}
+	for _, want := range []string{"NodeMetrics", "NodeMetricsList", "PodMetrics", "PodMetricsList"} {
+		got := doc.Components.Schemas["io.k8s.metrics.pkg.apis.metrics.v1beta1."+want].Kinds
+		if !slices.Equal(got, []kind{{"metrics.k8s.io", want, "v1beta1"}}) {
+			t.Errorf("the schema of %s is of %v", want, got)
+		}
+	}
+	if raw := content(t, ask(t, h, "/openapi/v2")); !bytes.Contains(raw, []byte(`"#/definitions/io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics"`)) {
+		t.Error("v2 lacks what Pods use")
+	}
+}
+
 func TestCustomGroups(t *testing.T) {
 	cron := Resource{Group: "stable.example.com", Version: "v1", Kind: "CronTab", Plural: "crontabs", Namespaced: true, Custom: true,
 		Verbs: []string{"create", "get", "list", "patch"}, Subresources: []Sub{
@@ -124,7 +159,7 @@ func TestCustomGroups(t *testing.T) {
 		"com.example.stable.v1.CronTab":     json.RawMessage(`{"type":"object","properties":{"spec":{"type":"object","nullable":true}}}`),
 		"com.example.stable.v1.CronTabList": json.RawMessage(`{"type":"object","properties":{"items":{"type":"array","items":{"$ref":"#/components/schemas/com.example.stable.v1.CronTab"}}}}`),
 	}}
-	other := Group{Group: "metrics.k8s.io", Version: "v1beta1", Tag: "a", Document: func() ([]byte, error) { return []byte(`{"openapi":"3.0.0"}`), nil }}
+	other := Group{Group: "other.example.com", Version: "v1beta1", Tag: "a", Document: func() ([]byte, error) { return []byte(`{"openapi":"3.0.0"}`), nil }}
 	groups := []Group{group, other}
 	s := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return groups }})
 	h := s.Handler(slog.New(slog.DiscardHandler))
@@ -142,7 +177,7 @@ func TestCustomGroups(t *testing.T) {
 	if raw := content(t, ask(t, h, "/openapi/v2")); !bytes.Contains(raw, []byte(`"#/definitions/com.example.stable.v1.CronTab"`)) {
 		t.Error("v2 lacks the custom resource")
 	}
-	if raw := content(t, ask(t, h, "/openapi/v3/apis/metrics.k8s.io/v1beta1")); string(raw) != `{"openapi":"3.0.0"}` {
+	if raw := content(t, ask(t, h, "/openapi/v3/apis/other.example.com/v1beta1")); string(raw) != `{"openapi":"3.0.0"}` {
 		t.Errorf("another server's document: %s", raw)
 	}
 	groups[0].Tag = "2"

@@ -70,6 +70,8 @@ func definition(group, version, kind string, custom bool) string {
 		return "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions." + version + "." + kind
 	case group == "apiregistration.k8s.io":
 		return "io.k8s.kube-aggregator.pkg.apis.apiregistration." + version + "." + kind
+	case group == "metrics.k8s.io":
+		return "io.k8s.metrics.pkg.apis.metrics." + version + "." + kind
 	}
 	return "io.k8s.api." + first + "." + version + "." + kind
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationbeta "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1beta1"
+	metrics "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
 // kindsByName says under which groups, versions and kinds a type is registered, in the order the
@@ -31,6 +32,8 @@ func kindsByName() map[string][]any {
 			panic(err)
 		}
 	}
+	// Alone, and not by AddToScheme: the types that all groups share do not name this group upstream.
+	s.AddKnownTypes(metrics.SchemeGroupVersion, &metrics.NodeMetrics{}, &metrics.NodeMetricsList{}, &metrics.PodMetrics{}, &metrics.PodMetricsList{})
 	gvks := map[string][]schema.GroupVersionKind{}
 	for gvk := range s.AllKnownTypes() {
 		if gvk.Version == runtime.APIVersionInternal {
