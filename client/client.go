@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
@@ -36,8 +37,8 @@ type Writer interface {
 	// Act creates a subresource: binding, eviction, token.
 	Act(ctx context.Context, gr schema.GroupResource, namespace, name, sub string, body kind.Object) (kind.Object, error)
 	Delete(ctx context.Context, gr schema.GroupResource, namespace, name string, options metav1.DeleteOptions) error
-	// DeleteAll deletes every object of a resource in a namespace.
-	DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, options metav1.DeleteOptions) error
+	// DeleteAll deletes every object of a resource in a namespace, or only those whose fields have these values.
+	DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, only fields.Set, options metav1.DeleteOptions) error
 }
 
 // View is the cache of one resource. Its objects are shared and read-only: copy before changing.

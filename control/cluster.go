@@ -131,7 +131,7 @@ func (c *Cluster) DeleteAll(ctx context.Context, on schema.GroupResource, namesp
 	if err := c.declared(on, "deletecollection", ""); err != nil {
 		return err
 	}
-	return c.client.DeleteAll(ctx, on, namespace, options)
+	return c.client.DeleteAll(ctx, on, namespace, nil, options)
 }
 
 // Get finds an object in a declared view.

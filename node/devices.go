@@ -38,7 +38,7 @@ func (a *Agent) openDevices() (err error) {
 	if err != nil {
 		return err
 	}
-	if a.claims, err = dra.New(dra.Config{Dir: a.Dir, Cluster: a.Client, Health: a.wake, Log: a.Log}); err != nil {
+	if a.claims, err = dra.New(dra.Config{Dir: a.Dir, Node: a.Name, Cluster: a.Client, Health: a.wake, Log: a.Log}); err != nil {
 		return err
 	}
 	return a.openTopology()

@@ -318,6 +318,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	wg.Go(func() { a.keep(ctx, "local-path", a.volumes.KeepLocal) })
 	wg.Go(func() { a.keep(ctx, "plugins", a.plugins) })
 	wg.Go(func() { a.keep(ctx, "devices", a.devices.Run) })
+	wg.Go(func() { a.claims.Run(ctx) })
 	wg.Go(func() { a.keep(ctx, "pod-resources", a.serveResources) })
 	wg.Go(func() { a.keepMoving(ctx) })
 	wg.Go(func() { a.watchShutdown(ctx) })

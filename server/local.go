@@ -189,11 +189,16 @@ func (l *local) Delete(ctx context.Context, gr schema.GroupResource, namespace, 
 	return err
 }
 
-// DeleteAll removes all objects of a namespace.
-func (l *local) DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, options metav1.DeleteOptions) error {
+// DeleteAll removes the objects of a namespace.
+func (l *local) DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, only fields.Set, options metav1.DeleteOptions) error {
 	r, err := l.request("deletecollection", gr, namespace, "")
 	if err != nil {
 		return err
+	}
+	if len(only) > 0 {
+		if r.Options.List.Fields, err = r.checkFields(fields.SelectorFromSet(only)); err != nil {
+			return err
+		}
 	}
 	r.Options.Delete = &options
 	_, err = l.serve(ctx, r)

@@ -248,7 +248,7 @@ func TestClaims(t *testing.T) {
 	if made != 1 {
 		t.Errorf("%d services got the same node port", made)
 	}
-	if err := r.Client(r.who).DeleteAll(t.Context(), services, "ns", metav1.DeleteOptions{}); err != nil {
+	if err := r.Client(r.who).DeleteAll(t.Context(), services, "ns", nil, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(); n != 0 {

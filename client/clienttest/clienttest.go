@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
@@ -127,7 +128,16 @@ func (s *suite) objects() {
 	if _, err := s.c.Get(s.Context(), gr.ConfigMaps, s.ns, "a", ""); !apierrors.IsNotFound(err) {
 		s.Errorf("after the deletion: %v", err)
 	}
-	if err := s.c.DeleteAll(s.Context(), gr.ConfigMaps, s.ns, metav1.DeleteOptions{}); err != nil {
+	if err := s.c.DeleteAll(s.Context(), gr.ConfigMaps, s.ns, fields.Set{"metadata.name": "c"}, metav1.DeleteOptions{}); err != nil {
+		s.Error(err)
+	}
+	if _, err := s.c.Get(s.Context(), gr.ConfigMaps, s.ns, "b", ""); err != nil {
+		s.Errorf("after the deletion of others: %v", err)
+	}
+	if err := s.c.DeleteAll(s.Context(), gr.ConfigMaps, s.ns, fields.Set{"data.x": "c"}, metav1.DeleteOptions{}); !apierrors.IsBadRequest(err) {
+		s.Errorf("by a field that cannot be selected by: %v", err)
+	}
+	if err := s.c.DeleteAll(s.Context(), gr.ConfigMaps, s.ns, nil, metav1.DeleteOptions{}); err != nil {
 		s.Error(err)
 	}
 	if _, err := s.c.Get(s.Context(), gr.ConfigMaps, s.ns, "b", ""); !apierrors.IsNotFound(err) {

@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
@@ -78,15 +79,19 @@ func (c *Client) Delete(ctx context.Context, gr schema.GroupResource, namespace,
 	if name == "" {
 		return errors.New("an object without a name cannot be deleted")
 	}
-	return c.remove(ctx, gr, namespace, name, options)
+	return c.remove(ctx, gr, namespace, name, nil, options)
 }
 
-// DeleteAll removes all objects of a namespace.
-func (c *Client) DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, options metav1.DeleteOptions) error {
-	return c.remove(ctx, gr, namespace, "", options)
+// DeleteAll removes the objects of a namespace.
+func (c *Client) DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, only fields.Set, options metav1.DeleteOptions) error {
+	var query url.Values
+	if len(only) > 0 {
+		query = url.Values{"fieldSelector": {fields.SelectorFromSet(only).String()}}
+	}
+	return c.remove(ctx, gr, namespace, "", query, options)
 }
 
-func (c *Client) remove(ctx context.Context, gr schema.GroupResource, namespace, name string, options metav1.DeleteOptions) error {
+func (c *Client) remove(ctx context.Context, gr schema.GroupResource, namespace, name string, query url.Values, options metav1.DeleteOptions) error {
 	def, err := c.def(gr)
 	if err != nil {
 		return err
@@ -98,7 +103,7 @@ func (c *Client) remove(ctx context.Context, gr schema.GroupResource, namespace,
 	}
 	ctx, stop := context.WithTimeout(ctx, within)
 	defer stop()
-	resp, err := c.send(ctx, &call{method: http.MethodDelete, def: def, namespace: namespace, name: name, body: body, media: codec.JSON})
+	resp, err := c.send(ctx, &call{method: http.MethodDelete, def: def, namespace: namespace, name: name, query: query, body: body, media: codec.JSON})
 	if err == nil {
 		_, err = read(resp, maxList)
 	}

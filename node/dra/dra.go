@@ -16,6 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	drivers "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -25,16 +27,18 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// Getter reads single objects; a client.Client is one.
-type Getter interface {
+// Cluster has claims, and what drivers offer; a client.Client is one.
+type Cluster interface {
 	Get(ctx context.Context, gr schema.GroupResource, namespace, name, sub string) (kind.Object, error)
+	DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, only fields.Set, options metav1.DeleteOptions) error
 }
 
 // Config is what a Manager works with.
 type Config struct {
 	// Dir is where it is remembered what is prepared.
 	Dir     string
-	Cluster Getter
+	Node    string
+	Cluster Cluster
 	// Health is called with the Pods whose devices got well or broke; nil for nobody.
 	Health func([]types.UID)
 	Log    *slog.Logger
@@ -44,10 +48,11 @@ type Config struct {
 type Manager struct {
 	Config
 	turns turns
+	news  chan struct{} // drivers have come or gone
 
 	mu      sync.Mutex // guards what follows
 	claims  map[string]*Claim
-	drivers map[string][]*driver // by name; while one is replaced there are two
+	drivers map[string][]*driver // by name; while one is replaced there are two, and none of one that is gone
 	reports map[string]map[place]report
 	timers  map[string]*time.Timer // by driver: when the next report gets too old
 }
@@ -57,7 +62,7 @@ func New(c Config) (*Manager, error) {
 	if err := os.MkdirAll(c.Dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the folder of claims: %w", err)
 	}
-	m := &Manager{Config: c, claims: map[string]*Claim{}, drivers: map[string][]*driver{}, reports: map[string]map[place]report{}, timers: map[string]*time.Timer{}}
+	m := &Manager{Config: c, news: make(chan struct{}, 1), claims: map[string]*Claim{}, drivers: map[string][]*driver{}, reports: map[string]map[place]report{}, timers: map[string]*time.Timer{}}
 	return m, m.load()
 }
 

@@ -17,6 +17,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	drivers "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -129,6 +130,10 @@ func (s shelf) Get(_ context.Context, gr schema.GroupResource, namespace, name, 
 		return c, nil
 	}
 	return nil, apierrors.NewNotFound(gr, name)
+}
+
+func (shelf) DeleteAll(context.Context, schema.GroupResource, string, fields.Set, metav1.DeleteOptions) error {
+	return nil
 }
 
 func claim(name string, driver string, pods ...string) *resourcev1.ResourceClaim {

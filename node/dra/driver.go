@@ -25,8 +25,9 @@ func services() [][2]string {
 type driver struct {
 	endpoint, service string
 	// health is the service that reports on devices; empty for none.
-	health string
-	conn   *grpc.ClientConn
+	health    string
+	conn      *grpc.ClientConn
+	reachable bool // guarded by the lock of the manager
 }
 
 // driver is the one of a name that registered last.
@@ -60,6 +61,8 @@ func (m *Manager) Register(ctx context.Context, i plugin.Info) error {
 	defer m.mu.Unlock()
 	d := &driver{endpoint: i.Endpoint, service: service, conn: conn}
 	m.drivers[i.Name] = append(m.drivers[i.Name], d)
+	m.look()
+	go m.follow(ctx, d) // until the socket of the driver goes
 	if at := slices.IndexFunc(healthServices(), func(s string) bool { return slices.Contains(i.Versions, s) }); at >= 0 {
 		d.health = healthServices()[at]
 		go m.listen(ctx, i.Name, d) // until the socket of the driver goes
@@ -76,9 +79,8 @@ func (m *Manager) Deregister(_ context.Context, name string) {
 		return
 	}
 	all[0].conn.Close()
-	if m.drivers[name] = all[1:]; len(all) == 1 {
-		delete(m.drivers, name)
-	}
+	m.drivers[name] = all[1:]
+	m.look()
 }
 
 func (d *driver) prepare(ctx context.Context, claims []*drivers.Claim) (map[string]*drivers.NodePrepareResourceResponse, error) {
