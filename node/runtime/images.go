@@ -22,6 +22,8 @@ type Image struct {
 	Digest string
 	// Pinned images are never removed to make room.
 	Pinned bool
+
+	target descriptor // what it consists of
 }
 
 // unnamed is what images are called of which an archive tells only the tag.
@@ -71,8 +73,17 @@ func readImage(m message) (i Image, err error) {
 	if err != nil {
 		return i, err
 	}
-	digest, err := target.get(2)
-	i.Digest = string(digest)
+	err = target.fields(func(field protowire.Number, data []byte, n uint64) {
+		switch field {
+		case 1:
+			i.target.MediaType = string(data)
+		case 2:
+			i.target.Digest = string(data)
+		case 3:
+			i.target.Size = int64(n)
+		}
+	})
+	i.Digest = i.target.Digest
 	return i, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -144,5 +145,60 @@ func TestImport(t *testing.T) {
 	want := []string{"docker.io/library/d:1", "docker.io/user/short:2", "e.io/d:2", "e.io/d:3", unnamed + ":short", PauseImage, "proa.test/a:1", "proa.test/b:1", "proa.test/c:1"}
 	if !slices.Equal(names, want) {
 		t.Errorf("images %q, want %q", names, want)
+	}
+}
+
+// TestShare brings what was loaded to another runtime, but not what it has, nor what is not kept for good.
+func TestShare(t *testing.T) {
+	a, b := room(t), room(t)
+	from, to := start(t, a), start(t, b)
+	defer from.Detach()
+	defer to.Detach()
+	for _, data := range [][]byte{ociArchive(t, "proa.test/a:1", "proa.test/b:1"), dockerArchive(t, "d:1"), ociArchive(t, "proa.test/pulled:1")} {
+		if _, err := Import(t.Context(), from.Socket(), bytes.NewReader(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Import(t.Context(), to.Socket(), bytes.NewReader(ociArchive(t, "proa.test/a:1"))); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := dial(from.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	target, err := targetOf(t.Context(), conn, "proa.test/pulled:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unpinned := message{}.bytes(1, message{}.text(1, "proa.test/pulled:1").bytes(3, target)).bytes(2, message{}.text(1, "labels.io.cri-containerd.pinned"))
+	if _, err := call(t.Context(), conn, "/containerd.services.images.v1.Images/Update", unpinned); err != nil {
+		t.Fatal(err)
+	}
+	names, err := Share(t.Context(), a.DataDir, b.DataDir)
+	slices.Sort(names)
+	if want := []string{"docker.io/library/d:1", "proa.test/b:1"}; err != nil || !slices.Equal(names, want) {
+		t.Fatalf("shared %q, %v; want %q", names, err, want)
+	}
+	if names, err := Share(t.Context(), a.DataDir, b.DataDir); err != nil || len(names) > 0 {
+		t.Errorf("shared again: %q, %v", names, err)
+	}
+	here, err := List(t.Context(), from.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := List(t.Context(), to.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	here = slices.DeleteFunc(here, func(i Image) bool { return i.Name == "proa.test/pulled:1" })
+	if !reflect.DeepEqual(here, there) {
+		t.Errorf("one has %+v\nthe other %+v", here, there)
+	}
+	if err := os.RemoveAll(newLayout(a.DataDir).blobs()); err != nil {
+		t.Fatal(err)
+	}
+	if err := export(newLayout(a.DataDir).blobs(), here, io.Discard); err == nil || !strings.Contains(err.Error(), "export docker.io/library/d:1: open ") {
+		t.Errorf("images without content: %v", err)
 	}
 }
