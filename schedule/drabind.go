@@ -21,12 +21,18 @@ import (
 // flying are allocations that are decided and not yet seen in the cluster, by claim.
 type flying struct {
 	mu     sync.Mutex // guards claims
-	claims map[types.UID]*resourcev1.AllocationResult
+	claims map[types.UID]pledge
 }
 
-func newFlying() *flying { return &flying{claims: map[types.UID]*resourcev1.AllocationResult{}} }
+// pledge is one of them. The claim of a pod for its extended resources is made only then; it goes by the UID of the pod.
+type pledge struct {
+	*resourcev1.AllocationResult
+	pod *corev1.Pod
+}
 
-func (f *flying) set(uid types.UID, a *resourcev1.AllocationResult) {
+func newFlying() *flying { return &flying{claims: map[types.UID]pledge{}} }
+
+func (f *flying) set(uid types.UID, a pledge) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.claims[uid] = a
@@ -38,67 +44,103 @@ func (f *flying) landed(uid types.UID) {
 	delete(f.claims, uid)
 }
 
-// keep forgets the allocations of claims that are gone.
-func (f *flying) keep(there map[types.UID]bool) {
+// keep forgets the allocations of claims that are gone, or that nobody needs any more.
+func (f *flying) keep(there func(types.UID) bool, needed func(*corev1.Pod) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.DeleteFunc(f.claims, func(uid types.UID, _ *resourcev1.AllocationResult) bool { return !there[uid] })
+	maps.DeleteFunc(f.claims, func(uid types.UID, a pledge) bool {
+		if a.pod != nil {
+			return !needed(a.pod)
+		}
+		return !there(uid)
+	})
 }
 
 func (f *flying) has(uid types.UID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.claims[uid] != nil
+	_, is := f.claims[uid]
+	return is
 }
 
 func (f *flying) each(do func(*resourcev1.AllocationResult)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range f.claims {
-		do(a)
+		do(a.AllocationResult)
 	}
 }
 
 // reserve takes the devices that were found on the node.
 func (w *devicesOf) reserve(node string) *Verdict {
-	if len(w.open) == 0 {
+	found, is := w.found[node]
+	if !is && len(w.open) == 0 {
 		return nil
 	}
-	results, found := w.found[node]
-	if !found {
+	if !is {
 		return Failed(errors.New("claim allocation not found for node"))
 	}
-	w.reserved = results
+	w.reserved = found
 	for i, c := range w.open {
-		w.flying.set(c.UID, &results[i])
+		w.flying.set(c.UID, pledge{AllocationResult: &found.results[i]})
+	}
+	if found.extended != nil {
+		w.flying.set(w.pod.UID, pledge{&found.results[len(w.open)], w.pod})
 	}
 	return nil
 }
 
-// unreserve gives them back. What is written already stays; the pod finds its claims allocated when it is tried again.
+// unreserve gives them back. What is written already stays, and the pod finds its claims allocated when it is tried again; only
+// the claim that was made for it goes.
 func (w *devicesOf) unreserve() {
 	for _, c := range w.open {
 		w.flying.landed(c.UID)
 	}
-	w.reserved = nil
+	w.reserved = finding{}
+	if w.extended == nil {
+		return
+	}
+	made := w.made
+	if w.made = nil; made == nil {
+		w.flying.landed(w.pod.UID)
+		return
+	}
+	w.deps.Go(func(ctx context.Context) {
+		defer w.flying.landed(w.pod.UID)
+		if err := w.dropClaim(ctx, made); err != nil {
+			w.deps.Log.WarnContext(ctx, "delete a claim for extended resources", "namespace", made.Namespace, "name", made.Name, "err", err)
+		}
+	})
 }
 
-// preBind writes the allocations, and that the claims are used by the pod.
-func (w *devicesOf) preBind(ctx context.Context, _ string) error {
+// preBind writes the allocations, and that the claims are used by the pod. Then it waits until the devices are ready.
+func (w *devicesOf) preBind(ctx context.Context, node string) error {
+	var claims []*resourcev1.ResourceClaim
 	for i, c := range w.open {
-		if err := w.write(ctx, c, &w.reserved[i]); err != nil {
+		wrote, err := w.write(ctx, c, &w.reserved.results[i])
+		if err != nil {
 			return err
 		}
+		claims = append(claims, wrote)
 	}
 	for _, c := range w.settled {
-		if isReserved(c.ResourceClaim, w.pod) {
-			continue
+		wrote := c.ResourceClaim
+		if !isReserved(wrote, w.pod) {
+			var err error
+			if wrote, err = w.write(ctx, wrote, nil); err != nil {
+				return err
+			}
 		}
-		if err := w.write(ctx, c.ResourceClaim, nil); err != nil {
+		claims = append(claims, wrote)
+	}
+	if e := w.reserved.extended; e != nil {
+		wrote, err := w.makeExtended(ctx, e, &w.reserved.results[len(w.open)])
+		if err != nil {
 			return err
 		}
+		claims = append(claims, wrote)
 	}
-	return nil
+	return w.awaitDevices(ctx, node, claims)
 }
 
 func isReserved(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
@@ -106,33 +148,34 @@ func isReserved(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
 }
 
 // write puts the pod, and an allocation if there is a new one, into the status of a claim. A conflict means another look.
-func (w *devicesOf) write(ctx context.Context, claim *resourcev1.ResourceClaim, a *resourcev1.AllocationResult) error {
+func (w *devicesOf) write(ctx context.Context, claim *resourcev1.ResourceClaim, a *resourcev1.AllocationResult) (*resourcev1.ResourceClaim, error) {
 	var err error
 	for try := 0; try < 5; try++ {
 		if try > 0 {
 			o, err := w.deps.Client.Get(ctx, gr.ResourceClaims, claim.Namespace, claim.Name, "")
 			if err != nil {
-				return fmt.Errorf("get updated claim %s/%s after conflict: %w", claim.Namespace, claim.Name, err)
+				return nil, fmt.Errorf("get updated claim %s/%s after conflict: %w", claim.Namespace, claim.Name, err)
 			}
 			claim = o.(*resourcev1.ResourceClaim)
 		}
-		if err = w.writeOnce(ctx, claim.DeepCopy(), a); err == nil || !apierrors.IsConflict(err) {
-			return err
+		var wrote *resourcev1.ResourceClaim
+		if wrote, err = w.writeOnce(ctx, claim.DeepCopy(), a); err == nil || !apierrors.IsConflict(err) {
+			return wrote, err
 		}
 	}
-	return err
+	return nil, err
 }
 
-func (w *devicesOf) writeOnce(ctx context.Context, claim *resourcev1.ResourceClaim, a *resourcev1.AllocationResult) error {
+func (w *devicesOf) writeOnce(ctx context.Context, claim *resourcev1.ResourceClaim, a *resourcev1.AllocationResult) (*resourcev1.ResourceClaim, error) {
 	name := claim.Namespace + "/" + claim.Name
 	if claim.DeletionTimestamp != nil {
-		return fmt.Errorf("claim %s got deleted in the meantime", name)
+		return nil, fmt.Errorf("claim %s got deleted in the meantime", name)
 	}
 	what := "add reservation to claim "
 	if a != nil {
 		what = "add allocation and reservation to claim "
 		if claim.Status.Allocation != nil {
-			return fmt.Errorf("claim %s got allocated elsewhere in the meantime", name)
+			return nil, fmt.Errorf("claim %s got allocated elsewhere in the meantime", name)
 		}
 		// The claim must not go before its devices are given back.
 		if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
@@ -140,14 +183,14 @@ func (w *devicesOf) writeOnce(ctx context.Context, claim *resourcev1.ResourceCla
 			var o kind.Object
 			var err error
 			if o, err = w.deps.Client.Update(ctx, gr.ResourceClaims, claim, ""); err != nil {
-				return fmt.Errorf("add finalizer to claim %s: %w", name, err)
+				return nil, fmt.Errorf("add finalizer to claim %s: %w", name, err)
 			}
 			claim = o.(*resourcev1.ResourceClaim)
 		}
 		claim.Status.Allocation = a.DeepCopy()
 	}
 	if claim.Status.Allocation == nil {
-		return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", name)
+		return nil, fmt.Errorf("claim %s got deallocated elsewhere in the meantime", name)
 	}
 	if claim.Status.Allocation.AllocationTimestamp == nil {
 		claim.Status.Allocation.AllocationTimestamp = &metav1.Time{Time: metav1.Now().Time}
@@ -155,23 +198,23 @@ func (w *devicesOf) writeOnce(ctx context.Context, claim *resourcev1.ResourceCla
 	if !isReserved(claim, w.pod) {
 		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: w.pod.Name, UID: w.pod.UID})
 	}
-	if _, err := w.deps.Client.Update(ctx, gr.ResourceClaims, claim, "status"); err != nil {
-		return fmt.Errorf("%s%s: %w", what, name, err)
+	o, err := w.deps.Client.Update(ctx, gr.ResourceClaims, claim, "status")
+	if err != nil {
+		return nil, fmt.Errorf("%s%s: %w", what, name, err)
 	}
-	return nil
+	return o.(*resourcev1.ResourceClaim), nil
 }
 
-// rescue gives the devices of a claim back that keep the pod off the nodes it could go to, if nobody else uses them.
+// rescue gives the devices of a claim back that keep the pod off the nodes it could go to, if nobody else uses them. What an
+// earlier try has left for extended resources goes, too.
 func (d *dynamicResources) rescue(ctx context.Context, a Attempt) Rescue {
-	if len(a.Pod.Pod.Spec.ResourceClaims) == 0 {
-		return Rescue{}
-	}
-	claims, err := podClaims(a.Snapshot.Cluster, a.Pod.Pod)
+	pod := a.Pod.Pod
+	claims, err := podClaims(a.Snapshot.Cluster, pod)
 	if err != nil {
 		return Rescue{}
 	}
 	for _, claim := range claims {
-		others := slices.ContainsFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID != a.Pod.Pod.UID })
+		others := slices.ContainsFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID != pod.UID })
 		if claim.Status.Allocation == nil || others || !d.inTheWay(a, claim) {
 			continue
 		}
@@ -182,17 +225,23 @@ func (d *dynamicResources) rescue(ctx context.Context, a Attempt) Rescue {
 		}
 		return Rescue{Message: "deallocation of ResourceClaim completed"}
 	}
+	if e := extendedOf(a.Snapshot.Cluster, a.Pod); e != nil && e.left != nil && !d.flying.has(pod.UID) {
+		if err := d.dropClaim(ctx, e.left); err != nil {
+			return Rescue{Message: err.Error(), Done: true}
+		}
+		return Rescue{Message: "deletion of ResourceClaim completed"}
+	}
 	return Rescue{}
 }
 
-// inTheWay says that some node was rejected because the devices of a claim are elsewhere.
+// inTheWay says that some node was rejected because the devices of a claim are elsewhere, or do not become ready.
 func (d *dynamicResources) inTheWay(a Attempt, claim *resourcev1.ResourceClaim) bool {
 	w := &devicesOf{dynamicResources: d, pod: a.Pod.Pod}
-	if v := w.sort(a.Snapshot.Cluster, claim); v != nil || len(w.settled) == 0 || w.settled[0].from == nil {
+	if v := w.sort(a.Snapshot.Cluster, claim); v != nil || len(w.settled) == 0 {
 		return false
 	}
 	return slices.ContainsFunc(a.Decision.Verdicts, func(v NodeVerdict) bool {
 		n := a.Snapshot.Node(v.Node)
-		return v.Plugin == draName && n != nil && !w.settled[0].from.Match(n.Node)
+		return v.Plugin == draName && n != nil && !w.settled[0].reaches(n.Node)
 	})
 }

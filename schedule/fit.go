@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 
 	"proa.dev/kinds/kind"
 )
@@ -14,6 +15,8 @@ type FitArgs struct {
 	// Ignored are extended resources, and IgnoredGroups prefixes of them, that are not checked.
 	Ignored, IgnoredGroups []string
 	Strategy               Strategy
+	// Classes has the classes of devices that stand for extended resources. Nodes that lack those are left to DynamicResources.
+	Classes Cluster
 }
 
 // Fit lets a pod onto a node only if the node has what the pod asks for, and prefers nodes by how full they are.
@@ -26,6 +29,7 @@ func Fit(args FitArgs) Plugin {
 			{On: NodeResource, Do: Add | NodeAllocatable, If: f.roomier},
 			{On: AssignedPod, Do: PodScaleDown, If: nil},
 			{On: TargetPod, Do: PodScaleDown, If: nil},
+			{On: DeviceClass, Do: Add | Update, If: func(pod *corev1.Pod, _, is kind.Object) bool { return asksFor(pod, is.(*resourcev1.DeviceClass)) }},
 		},
 		Prepare: func(_ *Snapshot, p *PodInfo) Prepared {
 			return Prepared{Reuse: WhileNode, Filter: f.filter(p), Score: args.Strategy.score(p)}
@@ -45,13 +49,14 @@ type fit struct{ args FitArgs }
 type demand struct {
 	name   corev1.ResourceName
 	amount int64
+	device bool // a class of devices stands for it
 }
 
 // demands are what is checked of a pod, in the order in which reasons are given.
 func (f *fit) demands(p *PodInfo) []demand {
 	r := &p.Requests
 	var out []demand
-	for _, d := range []demand{{corev1.ResourceCPU, r.CPU}, {corev1.ResourceMemory, r.Memory}, {corev1.ResourceEphemeralStorage, r.Storage}} {
+	for _, d := range []demand{{name: corev1.ResourceCPU, amount: r.CPU}, {name: corev1.ResourceMemory, amount: r.Memory}, {name: corev1.ResourceEphemeralStorage, amount: r.Storage}} {
 		if d.amount > 0 {
 			out = append(out, d)
 		}
@@ -59,7 +64,7 @@ func (f *fit) demands(p *PodInfo) []demand {
 	fixed := len(out)
 	for name, n := range r.Scalars {
 		if n > 0 && !f.ignored(name) {
-			out = append(out, demand{name, n})
+			out = append(out, demand{name, n, classFor(f.args.Classes, name) != nil})
 		}
 	}
 	slices.SortFunc(out[fixed:], func(a, b demand) int { return strings.Compare(string(a.name), string(b.name)) })
@@ -86,7 +91,7 @@ func (f *fit) filter(p *PodInfo) func(*NodeInfo) *Verdict {
 		}
 		for i := range demands {
 			has, used := room(n, demands[i].name)
-			if demands[i].amount <= has-used {
+			if demands[i].amount <= has-used || has == 0 && demands[i].device {
 				continue
 			}
 			short.what |= 2 << i

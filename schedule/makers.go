@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	configv1 "k8s.io/kube-scheduler/config/v1"
@@ -141,9 +142,19 @@ func makeVolumeBinding(deps Deps, raw json.RawMessage) (Plugin, error) {
 }
 
 func makeDynamicResources(deps Deps, raw json.RawMessage) (Plugin, error) {
-	var args configv1.DynamicResourcesArgs // the search is bounded by its steps, and no device is waited for
+	var args configv1.DynamicResourcesArgs // the search is bounded by its steps, not by the time it takes
 	if err := decodeArgs(raw, &args); err != nil {
 		return Plugin{}, err
 	}
-	return DynamicResources(deps), nil
+	var errs field.ErrorList
+	if args.FilterTimeout != nil && args.FilterTimeout.Duration < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("filterTimeout"), args.FilterTimeout, "must be zero or positive"))
+	}
+	if args.BindingTimeout != nil && args.BindingTimeout.Duration < time.Second {
+		errs = append(errs, field.Invalid(field.NewPath("bindingTimeout"), args.BindingTimeout, "must be at least 1 second"))
+	}
+	if err := errs.ToAggregate(); err != nil {
+		return Plugin{}, err
+	}
+	return DynamicResources(DeviceArgs{BindingTimeout: orElse(args.BindingTimeout, metav1.Duration{Duration: 10 * time.Minute}).Duration}, deps), nil
 }

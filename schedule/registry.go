@@ -105,7 +105,7 @@ func makeFit(deps Deps, raw json.RawMessage) (Plugin, error) {
 			strategy.Shape = append(strategy.Shape, Point{int64(p.Utilization), int64(p.Score) * (MaxScore / topShapeScore)})
 		}
 	}
-	return Fit(FitArgs{Ignored: slices.Concat(args.IgnoredResources, deps.Elsewhere), IgnoredGroups: args.IgnoredResourceGroups, Strategy: strategy}), nil
+	return Fit(FitArgs{Ignored: slices.Concat(args.IgnoredResources, deps.Elsewhere), IgnoredGroups: args.IgnoredResourceGroups, Strategy: strategy, Classes: deps.Views}), nil
 }
 
 func makeBalance(_ Deps, raw json.RawMessage) (Plugin, error) {

@@ -3,6 +3,8 @@ package schedule
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -11,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"proa.dev/kinds/gr"
@@ -18,11 +21,19 @@ import (
 	"proa.dev/schedule/device"
 )
 
-// DynamicResources lets a pod only where the devices of its claims are, and allocates devices for claims that have none.
-func DynamicResources(deps Deps) Plugin {
+// DeviceArgs are the arguments of DynamicResources.
+type DeviceArgs struct {
+	// BindingTimeout is how long devices may take to become ready.
+	BindingTimeout time.Duration
+}
+
+// DynamicResources lets a pod only where the devices of its claims are, and allocates devices for claims that have none, and
+// for extended resources that stand for devices.
+func DynamicResources(args DeviceArgs, deps Deps) Plugin {
 	d := &dynamicResources{
-		deps: deps, flying: newFlying(),
+		args: args, deps: deps, flying: newFlying(),
 		elsewhere: NotEver("resourceclaim not available on the node"), nothing: NotEver("cannot allocate all claims"),
+		again: NotEver("cannot schedule extended resource claim"),
 	}
 	return Plugin{
 		Name:  draName,
@@ -48,9 +59,10 @@ func taintRules() schema.GroupResource {
 }
 
 type dynamicResources struct {
-	deps               Deps
-	flying             *flying
-	elsewhere, nothing *Verdict
+	args                      DeviceArgs
+	deps                      Deps
+	flying                    *flying
+	elsewhere, nothing, again *Verdict
 }
 
 // podClaims are the claims of a pod, or why it cannot have them yet.
@@ -113,7 +125,7 @@ func (d *dynamicResources) claimMatters(pod *corev1.Pod, was, is kind.Object) bo
 	after, _ := is.(*resourcev1.ResourceClaim)
 	freed := before != nil && before.Status.Allocation != nil && (after == nil || after.Status.Allocation == nil)
 	if after == nil {
-		return freed
+		return freed || before != nil && extendedFor(before) == pod.UID
 	}
 	claims, err := podClaims(d.deps.Views, pod)
 	if err != nil || freed {
@@ -133,31 +145,46 @@ type devicesOf struct {
 	pod      *corev1.Pod
 	settled  []settledClaim              // that have devices
 	open     []*resourcev1.ResourceClaim // that have none
+	extended *extended                   // nil if it asks for nothing of the kind
 	alloc    *device.Allocator
-	found    map[string][]resourcev1.AllocationResult // by node, for those that have none
-	reserved []resourcev1.AllocationResult            // of the node that was chosen
+	found    map[string]finding // by node
+	reserved finding            // of the node that was chosen
+	made     *resourcev1.ResourceClaim
+}
+
+// finding are the devices of a node, for each of the claims that have none, and at last for extended resources.
+type finding struct {
+	results  []resourcev1.AllocationResult
+	extended *extendedClaim
 }
 
 type settledClaim struct {
 	*resourcev1.ResourceClaim
 	from *nodeaffinity.NodeSelector // nil is everywhere
+	lost bool                       // its devices do not become ready
+}
+
+// reaches says that the devices can be used on a node.
+func (c *settledClaim) reaches(n *corev1.Node) bool {
+	return !c.lost && (c.from == nil || c.from.Match(n))
 }
 
 func (d *dynamicResources) prepare(s *Snapshot, p *PodInfo) Prepared {
-	if len(p.Pod.Spec.ResourceClaims) == 0 {
+	extended := extendedOf(s.Cluster, p)
+	if len(p.Pod.Spec.ResourceClaims) == 0 && extended == nil {
 		return Silent()
 	}
 	claims, err := podClaims(s.Cluster, p.Pod)
 	if err != nil {
 		return Prepared{Reject: NotEver(err.Error())}
 	}
-	w := &devicesOf{dynamicResources: d, pod: p.Pod, found: map[string][]resourcev1.AllocationResult{}}
+	w := &devicesOf{dynamicResources: d, pod: p.Pod, extended: extended, found: map[string]finding{}}
 	for _, c := range claims {
 		if v := w.sort(s.Cluster, c); v != nil {
 			return Prepared{Reject: v}
 		}
 	}
-	if len(w.open) > 0 {
+	if len(w.open) > 0 || extended != nil {
 		w.alloc = device.New(d.input(s.Cluster))
 	}
 	out := Prepared{
@@ -174,7 +201,7 @@ func (d *dynamicResources) prepare(s *Snapshot, p *PodInfo) Prepared {
 // sort puts a claim to those that have devices, or to those that want some.
 func (w *devicesOf) sort(c Cluster, claim *resourcev1.ResourceClaim) *Verdict {
 	if a := claim.Status.Allocation; a != nil {
-		at := settledClaim{ResourceClaim: claim}
+		at := settledClaim{ResourceClaim: claim, lost: w.hopeless(claim)}
 		if a.NodeSelector != nil {
 			var err error
 			if at.from, err = nodeaffinity.NewNodeSelector(a.NodeSelector); err != nil {
@@ -216,7 +243,7 @@ func (w *devicesOf) sort(c Cluster, claim *resourcev1.ResourceClaim) *Verdict {
 // input is the state of all devices: which there are, and which belong to somebody, or will in a moment.
 func (d *dynamicResources) input(c Cluster) device.Input {
 	in := device.Input{
-		Taken: map[device.ID]bool{}, Select: d.deps.Select,
+		Select: d.deps.Select, NewID: uuid.NewUUID,
 		Class: func(name string) *resourcev1.DeviceClass {
 			o, found := c.Get(gr.DeviceClasses, "", name)
 			if !found {
@@ -231,36 +258,42 @@ func (d *dynamicResources) input(c Cluster) device.Input {
 	for o := range c.List(taintRules(), "") {
 		in.Rules = append(in.Rules, o.(*resourcev1.DeviceTaintRule))
 	}
-	take := func(a *resourcev1.AllocationResult) {
-		for _, r := range a.Devices.Results {
-			if r.AdminAccess == nil || !*r.AdminAccess {
-				in.Taken[device.ID{Driver: r.Driver, Pool: r.Pool, Device: r.Device}] = true
-			}
-		}
-	}
 	there := map[types.UID]bool{}
 	for o := range c.List(gr.ResourceClaims, "") {
 		claim := o.(*resourcev1.ResourceClaim)
 		if there[claim.UID] = true; claim.Status.Allocation != nil {
-			take(claim.Status.Allocation)
+			in.Used.Add(claim.Status.Allocation)
 			d.flying.landed(claim.UID)
+			d.flying.landed(extendedFor(claim))
 		}
 	}
-	d.flying.keep(there)
-	d.flying.each(take)
+	d.flying.keep(func(uid types.UID) bool { return there[uid] }, func(pod *corev1.Pod) bool {
+		o, found := c.Get(gr.Pods, pod.Namespace, pod.Name)
+		return found && o.GetUID() == pod.UID && !ended(o.(*corev1.Pod))
+	})
+	d.flying.each(in.Used.Add)
 	return in
 }
 
 func (w *devicesOf) filter(n *NodeInfo) *Verdict {
-	for _, c := range w.settled {
-		if c.from != nil && !c.from.Match(n.Node) {
+	for i := range w.settled {
+		if !w.settled[i].reaches(n.Node) {
 			return w.elsewhere
 		}
 	}
-	if len(w.open) == 0 {
+	claims, found := w.open, finding{}
+	if w.extended != nil {
+		if w.extended.left != nil {
+			return w.again
+		}
+		if found.extended = w.extended.on(n); found.extended != nil {
+			claims = append(slices.Clip(claims), found.extended.claim)
+		}
+	}
+	if len(claims) == 0 {
 		return nil
 	}
-	results, err := w.alloc.Allocate(n.Node, w.open)
+	results, err := w.alloc.Allocate(n.Node, claims)
 	switch {
 	case errors.Is(err, device.ErrUnavailable) || errors.Is(err, device.ErrNoSelector):
 		return NotEver(err.Error())
@@ -269,7 +302,8 @@ func (w *devicesOf) filter(n *NodeInfo) *Verdict {
 	case results == nil:
 		return w.nothing
 	}
-	w.found[n.Name()] = results
+	found.results = results
+	w.found[n.Name()] = found
 	return nil
 }
 
@@ -287,12 +321,13 @@ func (w *devicesOf) hasChoices() bool {
 
 // score is the better the earlier the ways are that a node offers.
 func (w *devicesOf) score(node string) (sum int64) {
-	for i, results := range w.found[node] {
+	found := w.found[node]
+	for i, claim := range w.open {
 		given := map[string]bool{}
-		for _, r := range results.Devices.Results {
+		for _, r := range found.results[i].Devices.Results {
 			given[r.Request] = true
 		}
-		for _, r := range w.open[i].Spec.Devices.Requests {
+		for _, r := range claim.Spec.Devices.Requests {
 			for nth, s := range r.FirstAvailable {
 				if given[r.Name+"/"+s.Name] {
 					sum += int64(resourcev1.FirstAvailableDeviceRequestMaxSize - nth)

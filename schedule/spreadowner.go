@@ -55,6 +55,8 @@ func unsettles(r schema.GroupResource, was, is kind.Object) bool {
 			return true
 		}
 		return !maps.Equal(was.(*corev1.Service).Spec.Selector, is.(*corev1.Service).Spec.Selector)
+	case gr.DeviceClasses: // they stand for extended resources
+		return true
 	case gr.Namespaces:
 		if was == nil || is == nil {
 			return true

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -15,11 +14,20 @@ import (
 type search struct {
 	*Allocator
 	node     *corev1.Node
+	claims   []*resourcev1.ResourceClaim
 	requests []request
 	rules    map[int][]*rule // by claim
-	chosen   map[ID]bool
+	chosen   map[ID][]int    // whole devices, with the claims that they are for
+	shares   map[ID]*shares
 	left     map[counter]resource.Quantity
 	steps    int
+	err      error // that ends the search
+}
+
+// shares are those of one device that are chosen.
+type shares struct {
+	count int
+	draws Amounts
 }
 
 // request is one request of one claim. picks are the devices of the way that is tried.
@@ -27,7 +35,7 @@ type request struct {
 	claim int
 	ways  []*want
 	way   *want
-	picks []*candidate
+	picks []fit
 }
 
 // counter is one that devices of a pool share.
@@ -39,7 +47,7 @@ func (a *Allocator) Allocate(node *corev1.Node, claims []*resourcev1.ResourceCla
 	if err != nil {
 		return nil, err
 	}
-	s := &search{Allocator: a, node: node, rules: map[int][]*rule{}, chosen: map[ID]bool{}, left: a.counters()}
+	s := &search{Allocator: a, node: node, claims: claims, rules: map[int][]*rule{}, chosen: map[ID][]int{}, shares: map[ID]*shares{}, left: a.counters()}
 	for i, claim := range claims {
 		least := 0
 		for j := range claim.Spec.Devices.Requests {
@@ -64,13 +72,17 @@ func (a *Allocator) Allocate(node *corev1.Node, claims []*resourcev1.ResourceCla
 			s.rules[i] = append(s.rules[i], &rule{DeviceConstraint: c})
 		}
 	}
-	if !s.from(0) {
-		if s.steps > mostSteps {
-			return nil, fmt.Errorf("node %s: %w", node.Name, errTooLong)
-		}
-		return nil, nil
+	switch {
+	case s.from(0):
+		return s.results()
+	case s.err != nil:
+		return nil, s.err
+	case s.steps > mostSteps:
+		return nil, fmt.Errorf("node %s: %w", node.Name, errTooLong)
+	case slices.ContainsFunc(devices, func(c *candidate) bool { return c.pool.invalid }):
+		return nil, fmt.Errorf("invalid resource pools were encountered%w", silent{})
 	}
-	return s.results(claims)
+	return nil, nil
 }
 
 // counters are the shared counters of all pools, less what devices draw that are taken.
@@ -88,7 +100,7 @@ func (a *Allocator) counters() map[counter]resource.Quantity {
 	for _, p := range a.pools {
 		for _, s := range p.slices {
 			for i := range s.Spec.Devices {
-				if id := (ID{p.driver, p.name, s.Spec.Devices[i].Name}); a.in.Taken[id] {
+				if id := (ID{p.driver, p.name, s.Spec.Devices[i].Name}); a.in.Used.has(id) {
 					change(left, p, &s.Spec.Devices[i], false)
 				}
 			}
@@ -141,7 +153,7 @@ func (s *search) from(at int) bool {
 	r := &s.requests[at]
 	for _, w := range r.ways {
 		r.way, r.picks = w, nil
-		if w.count > 0 && s.pick(at, 0) { // all of none is none
+		if w.count > 0 && s.room(at) >= w.count && s.pick(at, 0) { // all of none is none
 			return true
 		}
 	}
@@ -149,9 +161,20 @@ func (s *search) from(at int) bool {
 	return false
 }
 
+// room is how many devices the claim of a request can still have.
+func (s *search) room(at int) int {
+	left := resourcev1.AllocationResultsMaxSize
+	for _, r := range s.requests[:at] {
+		if r.claim == s.requests[at].claim {
+			left -= len(r.picks)
+		}
+	}
+	return left
+}
+
 // pick chooses the devices of a request one after the other, the next one behind the last, and then goes on to the next request.
 func (s *search) pick(at, next int) bool {
-	if s.steps++; s.steps > mostSteps {
+	if s.steps++; s.steps > mostSteps || s.err != nil {
 		return false
 	}
 	r := &s.requests[at]
@@ -176,134 +199,90 @@ func (s *search) pick(at, next int) bool {
 	return false
 }
 
-// take chooses a device if it is free and the rules of the claim allow it. Who has admin access needs no free device.
-func (s *search) take(r *request, c *candidate) bool {
-	admin := r.way.admin != nil && *r.way.admin
-	if !admin && (s.in.Taken[c.ID] || s.chosen[c.ID] || !suffices(s.left, c.pool, c.Device)) {
+// take chooses a device if it is free, or has enough to share, and the rules of the claim allow it. Who has admin access
+// needs no free device, but gets each only once.
+func (s *search) take(r *request, c fit) bool {
+	if s.busy(r, c) || !s.suffices(c) {
 		return false
 	}
 	rules := s.rules[r.claim]
 	for i, rule := range rules {
-		if rule.add(r.way, c) {
+		if rule.add(r.way, c.candidate) {
 			continue
 		}
 		for _, done := range rules[:i] {
 			done.remove(r.way)
 		}
+		if r.way.all {
+			s.err = fmt.Errorf("claim %s/%s, request %s: cannot add device %s because a claim constraint would not be satisfied",
+				s.claims[r.claim].Namespace, s.claims[r.claim].Name, r.way.ref(), c.ID)
+		}
 		return false
 	}
-	if admin {
+	s.charge(c, false)
+	if !shared(c.Device) {
+		s.chosen[c.ID] = append(s.chosen[c.ID], r.claim)
 		return true
 	}
-	change(s.left, c.pool, c.Device, false)
-	s.chosen[c.ID] = true
+	if s.shares[c.ID] == nil {
+		s.shares[c.ID] = &shares{draws: Amounts{}}
+	}
+	s.shares[c.ID].count++
+	s.shares[c.ID].draws.add(c.draws)
 	return true
 }
 
-func (s *search) giveBack(r *request, c *candidate) {
+// giveBack undoes what take has done last.
+func (s *search) giveBack(r *request, c fit) {
 	for _, rule := range s.rules[r.claim] {
 		rule.remove(r.way)
 	}
-	if r.way.admin != nil && *r.way.admin {
-		return
+	if of := s.shares[c.ID]; shared(c.Device) {
+		of.draws.sub(c.draws)
+		if of.count--; of.count == 0 {
+			delete(s.shares, c.ID)
+		}
+	} else {
+		s.chosen[c.ID] = s.chosen[c.ID][:len(s.chosen[c.ID])-1]
 	}
-	delete(s.chosen, c.ID)
-	change(s.left, c.pool, c.Device, true)
+	s.charge(c, true)
 }
 
-// results are the allocations of the claims, with the configuration that applies and the nodes they can be used on.
-func (s *search) results(claims []*resourcev1.ResourceClaim) ([]resourcev1.AllocationResult, error) {
-	out := make([]resourcev1.AllocationResult, len(claims))
-	var err error
-	for i, claim := range claims {
-		var picks []*candidate
-		var ways []*want
-		for _, r := range s.requests {
-			if r.claim != i {
-				continue
-			}
-			ways = append(ways, r.way)
-			for _, c := range r.picks {
-				picks = append(picks, c)
-				out[i].Devices.Results = append(out[i].Devices.Results, resourcev1.DeviceRequestAllocationResult{
-					Request: r.way.ref(), Driver: c.Driver, Pool: c.Pool, Device: c.ID.Device, AdminAccess: r.way.admin, Tolerations: r.way.tolerations,
-				})
-			}
-		}
-		out[i].Devices.Config = configs(claim, ways)
-		if out[i].NodeSelector, err = nodes(picks); err != nil {
-			return nil, fmt.Errorf("create NodeSelector for claim %s: %w", claim.Name, err)
-		}
+// busy says that somebody has a device.
+func (s *search) busy(r *request, c fit) bool {
+	if r.way.isAdmin() {
+		return slices.Contains(s.chosen[c.ID], r.claim)
 	}
-	return out, nil
+	return s.in.Used.Whole[c.ID] || len(s.chosen[c.ID]) > 0
 }
 
-// configs are those of the classes and of the claim that are about what was chosen.
-func configs(claim *resourcev1.ResourceClaim, ways []*want) (out []resourcev1.DeviceAllocationConfiguration) {
-	done := map[string][2]int{}
-	for _, w := range ways {
-		if at, is := done[w.class.Name]; is {
-			for i := at[0]; i < at[1]; i++ {
-				out[i].Requests = append(out[i].Requests, w.ref())
-			}
-			continue
-		}
-		first := len(out)
-		for _, c := range w.class.Spec.Config {
-			out = append(out, resourcev1.DeviceAllocationConfiguration{
-				Source: resourcev1.AllocationConfigSourceClass, Requests: []string{w.ref()}, DeviceConfiguration: c.DeviceConfiguration,
-			})
-		}
-		done[w.class.Name] = [2]int{first, len(out)}
+// suffices says that a device has what would be drawn of it besides what others draw, and the counters of its pool too.
+func (s *search) suffices(c fit) bool {
+	if !s.charged(c) && !suffices(s.left, c.pool, c.Device) {
+		return false
 	}
-	named := func(list []string, w *want) bool {
-		return slices.Contains(list, w.ref()) || w.parent != "" && slices.Contains(list, w.parent)
-	}
-	for _, c := range claim.Spec.Devices.Config {
-		if len(c.Requests) == 0 || slices.ContainsFunc(ways, func(w *want) bool { return named(c.Requests, w) }) {
-			out = append(out, resourcev1.DeviceAllocationConfiguration{
-				Source: resourcev1.AllocationConfigSourceClaim, Requests: c.Requests, DeviceConfiguration: c.DeviceConfiguration,
-			})
+	for name, q := range c.draws {
+		sum := q.DeepCopy()
+		sum.Add(s.in.Used.Shares[c.ID][name])
+		if of := s.shares[c.ID]; of != nil {
+			sum.Add(of.draws[name])
+		}
+		if sum.Cmp(c.Capacity[name].Value) > 0 {
+			return false
 		}
 	}
-	for i := range out { // what is about every request need not name them
-		if !slices.ContainsFunc(ways, func(w *want) bool { return !named(out[i].Requests, w) }) {
-			out[i].Requests = nil
-		}
-	}
-	return out
+	return true
 }
 
-// nodes select those from which all devices can be reached; nil is every node.
-func nodes(picks []*candidate) (*corev1.NodeSelector, error) {
-	var term corev1.NodeSelectorTerm
-	add := func(to *[]corev1.NodeSelectorRequirement, from []corev1.NodeSelectorRequirement) {
-		for _, r := range from {
-			known := slices.ContainsFunc(*to, func(o corev1.NodeSelectorRequirement) bool {
-				return o.Key == r.Key && o.Operator == r.Operator && slices.Equal(o.Values, r.Values)
-			})
-			if !known {
-				*to = append(*to, r)
-			}
-		}
+// charged says that others have a share of a device, so that the counters have been drawn on already.
+func (s *search) charged(c fit) bool {
+	_, used := s.in.Used.Shares[c.ID]
+	return shared(c.Device) && (used || s.shares[c.ID] != nil)
+}
+
+// charge draws on the counters for a device, or gives back, unless other shares of it do.
+func (s *search) charge(c fit, back bool) {
+	if !s.charged(c) {
+		change(s.left, c.pool, c.Device, back)
 	}
-	for _, c := range picks {
-		if c.local != nil {
-			return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{*c.local}},
-			}}}}, nil
-		}
-		if c.selector == nil || len(c.selector.NodeSelectorTerms) == 0 {
-			continue
-		}
-		if len(c.selector.NodeSelectorTerms) > 1 {
-			return nil, errors.New("unsupported ResourceSlice.NodeSelector with several terms")
-		}
-		add(&term.MatchFields, c.selector.NodeSelectorTerms[0].MatchFields)
-		add(&term.MatchExpressions, c.selector.NodeSelectorTerms[0].MatchExpressions)
-	}
-	if len(term.MatchFields)+len(term.MatchExpressions) == 0 {
-		return nil, nil
-	}
-	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}, nil
 }

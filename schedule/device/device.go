@@ -1,6 +1,6 @@
-// Package device finds devices for resource claims. It is pure: slices, classes and what is taken in, allocations out. It
-// knows devices that belong to one claim at a time, also such that are parts of others and draw on shared counters. It leaves
-// devices alone that several claims share, and those that have to be prepared before a pod may be bound.
+// Package device finds devices for resource claims. It is pure: slices, classes and what is used in, allocations out. It
+// knows devices that belong to one claim at a time, also such that are parts of others and draw on shared counters, and
+// devices of which several claims have a share of the capacity.
 package device
 
 import (
@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
@@ -25,10 +26,12 @@ type Input struct {
 	Class  func(name string) *resourcev1.DeviceClass
 	// Rules taint devices besides what their drivers say.
 	Rules []*resourcev1.DeviceTaintRule
-	// Taken are the devices that belong to other claims.
-	Taken map[ID]bool
+	// Used is what other claims have.
+	Used Used
 	// Select evaluates selectors. Without it nothing that has one can be allocated.
 	Select Selector
+	// NewID makes the name of a share.
+	NewID func() types.UID
 }
 
 // Errors of an allocation. With ErrUnavailable the answer may be another on another node, or later.
@@ -149,11 +152,6 @@ func isFor(node *corev1.Node, name *string, selector *corev1.NodeSelector, all *
 		return s.Match(node), nil
 	}
 	return false, nil
-}
-
-// usable says that a device is one that this package can allocate.
-func usable(d *resourcev1.Device) bool {
-	return (d.AllowMultipleAllocations == nil || !*d.AllowMultipleAllocations) && len(d.BindingConditions) == 0
 }
 
 // taints are those of a device, from its driver and from rules.

@@ -2,19 +2,23 @@ package device
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/internal/textcase"
 )
 
 // TestAllocate allocates devices on a node "here" with the label zone=z. A case begins with "=== ", its lines are YAML of specs,
-// "slice", "claim" and "class NAME" with a space, "rule" with its spec, or "taken POOL/DEVICE". What comes out stands below with a ">".
+// "slice", "claim" and "class NAME" with a space, "rule" with its spec, "taken POOL/DEVICE", or "share POOL/DEVICE {AMOUNTS}". What
+// comes out stands below with a ">".
 func TestAllocate(t *testing.T) {
 	textcase.Play(t, "testdata/*.txt", "=== ", func(t *testing.T, body string) string {
 		in, out := allocate(t, body)
@@ -24,7 +28,9 @@ func TestAllocate(t *testing.T) {
 
 func allocate(t *testing.T, body string) (in, out string) {
 	classes := map[string]*resourcev1.DeviceClass{"gpu": {ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}}
-	input := Input{Class: func(name string) *resourcev1.DeviceClass { return classes[name] }, Taken: map[ID]bool{}}
+	input := Input{Class: func(name string) *resourcev1.DeviceClass { return classes[name] }}
+	made := 0
+	input.NewID = func() types.UID { made++; return types.UID(fmt.Sprint(made)) }
 	input.Select = func(expression, _ string, d *resourcev1.Device) (bool, error) {
 		if expression == "broken" {
 			return false, fmt.Errorf("CEL runtime error: no such key")
@@ -69,7 +75,14 @@ func allocate(t *testing.T, body string) (in, out string) {
 			input.Rules = append(input.Rules, r)
 		case "taken":
 			pool, device, _ := strings.Cut(rest, "/")
-			input.Taken[ID{"d", pool, device}] = true
+			input.Used.Add(&resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+				Results: []resourcev1.DeviceRequestAllocationResult{{Driver: "d", Pool: pool, Device: device}}}})
+		case "share":
+			id, amounts, _ := strings.Cut(rest, " ")
+			pool, device, _ := strings.Cut(id, "/")
+			r := resourcev1.DeviceRequestAllocationResult{Driver: "d", Pool: pool, Device: device, ShareID: new(types.UID)}
+			parse(amounts, &r.ConsumedCapacity)
+			input.Used.Add(&resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{r}}})
 		default:
 			t.Fatalf("no such line: %s", line)
 		}
@@ -88,6 +101,17 @@ func allocate(t *testing.T, body string) (in, out string) {
 			out += fmt.Sprintf(" %s=%s/%s", d.Request, d.Pool, d.Device)
 			if d.AdminAccess != nil {
 				out += " (admin)"
+			}
+			if d.ShareID != nil {
+				out += " (share " + string(*d.ShareID)
+				for _, name := range slices.Sorted(maps.Keys(d.ConsumedCapacity)) {
+					q := d.ConsumedCapacity[name]
+					out += fmt.Sprintf(", %s %s", name, q.String())
+				}
+				out += ")"
+			}
+			if len(d.BindingConditions) > 0 {
+				out += fmt.Sprintf(" (when %v, not %v)", d.BindingConditions, d.BindingFailureConditions)
 			}
 		}
 		for _, c := range r.Devices.Config {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // want is one way to satisfy a request.
@@ -18,9 +17,18 @@ type want struct {
 	count        int
 	admin        *bool
 	tolerations  []resourcev1.DeviceToleration
-	capacity     map[resourcev1.QualifiedName]resource.Quantity
-	fits         []*candidate
+	capacity     Amounts
+	fits         []fit
 }
+
+// fit is a device that would do, with what would be drawn of it.
+type fit struct {
+	*candidate
+	draws Amounts
+}
+
+// isAdmin says that the devices may belong to others.
+func (w *want) isAdmin() bool { return w.admin != nil && *w.admin }
 
 // ref is the name under which devices are allocated.
 func (w *want) ref() string {
@@ -87,15 +95,22 @@ func (a *Allocator) match(claim *resourcev1.ResourceClaim, w *want, devices []*c
 		}
 	}
 	for _, c := range devices {
-		if c.pool.incomplete || c.pool.invalid || !usable(c.Device) || !tolerated(a.taints(c), w.tolerations) || !enough(c, w.capacity) {
+		if c.pool.incomplete || c.pool.invalid || !tolerated(a.taints(c), w.tolerations) {
 			continue
 		}
 		ok, err := a.selected(claim, w, c)
 		if err != nil {
 			return err
 		}
+		if !ok {
+			continue
+		}
+		draws, ok, err := draw(c.Device, w.capacity)
+		if err != nil {
+			return fmt.Errorf("claim %s/%s, request %s: checking capacity for device %s: %w", claim.Namespace, claim.Name, w.ref(), c.ID, err)
+		}
 		if ok {
-			w.fits = append(w.fits, c)
+			w.fits = append(w.fits, fit{c, draws})
 		}
 	}
 	if w.all {
@@ -136,20 +151,6 @@ func (a *Allocator) selected(claim *resourcev1.ResourceClaim, w *want, c *candid
 		}
 	}
 	return true, nil
-}
-
-// enough says that a device has the capacity that is asked for.
-func enough(c *candidate, asked map[resourcev1.QualifiedName]resource.Quantity) bool {
-	for name, q := range asked {
-		has, found := c.Capacity[name]
-		if !found {
-			has, found = c.Capacity[resourcev1.QualifiedName(strings.TrimPrefix(string(name), c.Driver+"/"))]
-		}
-		if !found || has.Value.Cmp(q) < 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // rule is a constraint between the devices of a claim.

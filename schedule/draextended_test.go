@@ -1,0 +1,34 @@
+package schedule
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/internal/textcase"
+)
+
+// TestExtended turns extended resources of pods into requests for devices. A case begins with "=== " and is the spec of a pod;
+// x.org/d and x.org/e stand for devices. What comes out stands below with a ">".
+func TestExtended(t *testing.T) {
+	textcase.Play(t, "testdata/extended.txt", "=== ", func(t *testing.T, body string) string {
+		in, _, _ := strings.Cut(body, "\n>")
+		in = strings.TrimSpace(in) + "\n"
+		pod := &corev1.Pod{}
+		if err := yaml.UnmarshalStrict([]byte(in), &pod.Spec); err != nil {
+			t.Fatal(err)
+		}
+		e := &extended{pod: pod, classes: map[corev1.ResourceName]string{"x.org/d": "dees", "x.org/e": "ees"}}
+		is := e.claim([]corev1.ResourceName{"x.org/d", "x.org/e"})
+		for _, r := range is.claim.Spec.Devices.Requests {
+			in += fmt.Sprintf("> %s: %d of %s\n", r.Name, r.Exactly.Count, r.Exactly.DeviceClassName)
+		}
+		for _, m := range is.mappings {
+			in += fmt.Sprintf("> %s has %s for %s\n", m.ContainerName, m.RequestName, m.ResourceName)
+		}
+		return in
+	})
+}
