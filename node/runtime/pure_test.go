@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"io"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 )
 
@@ -133,40 +131,6 @@ func TestBackoff(t *testing.T) {
 	if want := []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000, 100, 200}; !reflect.DeepEqual(got, want) {
 		t.Errorf("waits %v, want %v", got, want)
 	}
-}
-
-func TestLogIsBounded(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "log")
-	writer, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer writer.Close()
-	size := func(name string) int64 {
-		info, err := os.Stat(name)
-		if err != nil {
-			return -1
-		}
-		return info.Size()
-	}
-	synctest.Test(t, func(t *testing.T) {
-		done := make(chan struct{})
-		ctx, stop := context.WithCancel(t.Context())
-		go func() { defer close(done); boundLog(ctx, file, 100, logger(t)) }()
-		synctest.Wait()
-		for _, step := range []struct{ write, now, before int64 }{{50, 50, -1}, {70, 0, 100}, {10, 10, 100}, {1000, 0, 100}} {
-			if _, err := writer.Write(bytes.Repeat([]byte("x"), int(step.write))); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(logLook)
-			synctest.Wait()
-			if size(file) != step.now || size(file+".1") != step.before {
-				t.Errorf("after %d more bytes the log has %d and %d, want %d and %d", step.write, size(file), size(file+".1"), step.now, step.before)
-			}
-		}
-		stop()
-		<-done
-	})
 }
 
 func TestCapability(t *testing.T) {

@@ -146,7 +146,7 @@ func runPause(t *testing.T, r *Runtime, client *cri.Client, c Config) string {
 	sandbox := pauseSandbox(c, "1")
 	run, err := client.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: sandbox})
 	if err != nil {
-		t.Fatalf("run a sandbox: %v\n%s", err, tailOf(r.layout.log))
+		t.Fatalf("run a sandbox: %v\n%s", err, apart.Tail(r.layout.log))
 	}
 	made, err := client.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: run.PodSandboxId, SandboxConfig: sandbox, Config: pauseContainer()})
 	if err != nil {

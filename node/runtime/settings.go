@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"proa.dev/node/apart"
 )
 
 func (c Config) withDefaults() Config {
@@ -22,7 +24,7 @@ func (c Config) withDefaults() Config {
 		c.LogLevel = "warn"
 	}
 	if c.LogBytes == 0 {
-		c.LogBytes = 10 << 20
+		c.LogBytes = apart.LogBytes
 	}
 	if c.CNIConfDir == "" {
 		c.CNIConfDir = newLayout(c.DataDir).network

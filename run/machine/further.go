@@ -205,6 +205,12 @@ func (s *Machine) runAgent(ctx context.Context, f further) error {
 		return err
 	}
 	defer p.Release()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	beside, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() { apart.BoundLog(beside, f.log(), apart.LogBytes, s.Log()) })
+	wg.Go(func() { s.shareImages(beside, f) })
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
 	for {

@@ -145,6 +145,27 @@ func shareArchives(from, to string) error {
 	return nil
 }
 
+// shareImages brings what was loaded into the first node to another one, which may be new. It is tried until it is done.
+func (s *Machine) shareImages(ctx context.Context, f further) {
+	for s.Node.Runtime == "" { // of another's runtime we keep no images
+		err := answers(ctx, s.DataDir)
+		if err == nil {
+			err = answers(ctx, f.dir)
+		}
+		if err == nil {
+			_, err = runtime.Share(ctx, runtimeDir(s.DataDir), runtimeDir(f.dir))
+		}
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		s.Log().ErrorContext(ctx, "a node lacks images that were loaded before it came; it is tried again", "node", f.name, "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
 // NodeImages are the images of one node.
 type NodeImages struct {
 	Node   string          `json:"node,omitempty"` // empty where there is but one

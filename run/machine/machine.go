@@ -5,12 +5,14 @@ package machine
 
 import (
 	"context"
+	"path/filepath"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"proa.dev/network/link"
 	"proa.dev/network/route"
+	"proa.dev/node/apart"
 	"proa.dev/run"
 )
 
@@ -46,5 +48,7 @@ func (s *Machine) Start(ctx context.Context, wg *sync.WaitGroup) {
 		wg.Go(func() { s.Persist(ctx, "node", func() error { return s.runNode(ctx) }) })
 		s.beginIngress(ctx, wg)
 	}
+	// "proa up" lets the server write there; who starts it otherwise takes care of its words.
+	wg.Go(func() { apart.BoundLog(ctx, filepath.Join(s.DataDir, "server.log"), apart.LogBytes, s.Log()) })
 	wg.Go(func() { s.Persist(ctx, "further-nodes", func() error { return s.furtherNodes(ctx) }) })
 }

@@ -24,7 +24,7 @@ func TestSeveralNodes(t *testing.T) {
 	m.load(tools)
 	for _, path := range scripts(t, "testdata/several") {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			m.script(t, path, map[string]string{"IMAGES": strings.Join(tools, " ")}).run()
+			m.script(t, path, nil).run()
 		})
 	}
 	made := m.traces()

@@ -1,4 +1,4 @@
-package runtime
+package apart
 
 import (
 	"context"
@@ -13,11 +13,14 @@ import (
 // logLook is how often the size of the log is looked at.
 const logLook = time.Minute
 
-// boundLog keeps the log of containerd within its bound, until the context ends.
-func boundLog(ctx context.Context, file string, limit int64, log *slog.Logger) {
+// LogBytes is how long a log may get, if nobody has said otherwise; an older part of at most that length is kept beside it.
+const LogBytes = 10 << 20
+
+// BoundLog keeps the log of a process within its bound, until the context ends.
+func BoundLog(ctx context.Context, file string, limit int64, log *slog.Logger) {
 	for {
 		if err := shorten(file, limit); err != nil {
-			log.Warn("the log of containerd cannot be shortened", "file", file, "error", err)
+			log.Warn("a log cannot be shortened", "file", file, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -57,8 +60,8 @@ func shorten(file string, limit int64) error {
 	return os.Truncate(file, 0)
 }
 
-// tailOf is the end of a log, for an error.
-func tailOf(file string) string {
+// Tail is the end of a log, for an error.
+func Tail(file string) string {
 	const most = 2000
 	f, err := os.Open(file)
 	if err != nil {
