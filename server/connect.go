@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"proa.dev/hop"
@@ -27,8 +28,10 @@ import (
 type Nodes interface {
 	// Agent is the way to the agent of a node: where it is, and how to talk to it. Port is the one it listens at.
 	Agent(n *corev1.Node) (at *url.URL, by *http.Transport, err error)
-	// Direct is the way to everything else.
-	Direct() *http.Transport
+	// Pods is the way to the Pods of a node, and to what else listens at its addresses.
+	Pods(node string) *http.Transport
+	// Open turns the connection of a request into the tunnel by which the node that asks is reached.
+	Open(w http.ResponseWriter, req *http.Request, who user.Info) error
 }
 
 // errStream refuses streams to callers in this process, which have no connection to turn into one.
@@ -124,7 +127,7 @@ func (s *Server) way(t *kind.Target) (*url.URL, *http.Transport, error) {
 		return nil, nil, apierrors.NewServiceUnavailable("no node agent is connected")
 	}
 	to := &url.URL{Scheme: t.Scheme, Host: t.Host}
-	by := s.Nodes.Direct()
+	by := s.Nodes.Pods(t.On)
 	if t.Node != nil {
 		agent, how, err := s.Nodes.Agent(t.Node)
 		if err != nil {
@@ -142,7 +145,7 @@ func (s *Server) way(t *kind.Target) (*url.URL, *http.Transport, error) {
 		if t.Port == "" || t.Port == agent.Port() {
 			to, by = agent, how
 		} else {
-			to.Host = net.JoinHostPort(agent.Hostname(), t.Port)
+			to.Host, by = net.JoinHostPort(agent.Hostname(), t.Port), s.Nodes.Pods(t.Node.Name)
 		}
 	}
 	loc := *to

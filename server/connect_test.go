@@ -57,7 +57,7 @@ type near struct {
 	pods *http.Transport
 }
 
-func (n near) Direct() *http.Transport { return n.pods }
+func (n near) Pods(string) *http.Transport { return n.pods }
 
 // agent is a node that says what it was asked.
 func agent(w http.ResponseWriter, r *http.Request) {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds/codec"
+	"proa.dev/kinds/stream"
 	"proa.dev/server/authz"
 	"proa.dev/server/discovery"
 )
@@ -23,6 +24,12 @@ func (s *Server) servePath(w *recorder, req *http.Request, who user.Info) {
 	a := authz.Attributes{User: who, Verb: strings.ToLower(req.Method), Path: req.URL.Path}
 	if err := s.allowed(req.Context(), &a, w.trail); err != nil {
 		s.fail(w, req, err)
+		return
+	}
+	if req.URL.Path == stream.TunnelPath && s.Nodes != nil {
+		if err := s.Nodes.Open(w, req, who); err != nil {
+			s.fail(w, req, err)
+		}
 		return
 	}
 	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")

@@ -121,7 +121,7 @@ func connectPod(ctx context.Context, d kind.Door, c *kind.Connection) (*kind.Tar
 	if port == "" {
 		host = strings.TrimSuffix(host, ":")
 	}
-	return &kind.Target{Scheme: scheme, Host: host, Path: c.Path, Shape: kind.Proxy}, nil
+	return &kind.Target{Scheme: scheme, Host: host, On: p.Spec.NodeName, Path: c.Path, Shape: kind.Proxy}, nil
 }
 
 func podOf(ctx context.Context, d kind.Door, c *kind.Connection) (*corev1.Pod, error) {

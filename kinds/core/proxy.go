@@ -64,11 +64,15 @@ func connectService(ctx context.Context, d kind.Door, c *kind.Connection) (*kind
 			behind = append(behind, o.(*discoveryv1.EndpointSlice))
 		}
 	}
-	host := endpoint(behind, port, func(e *discoveryv1.Endpoint) bool { return isPod(ctx, d, c.Namespace, e) })
+	var on string
+	host := endpoint(behind, port, func(e *discoveryv1.Endpoint) (is bool) {
+		on, is = isPod(ctx, d, c.Namespace, e)
+		return is
+	})
 	if host == "" {
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
 	}
-	return &kind.Target{Scheme: scheme, Host: host, Path: c.Path, Shape: kind.Proxy}, nil
+	return &kind.Target{Scheme: scheme, Host: host, On: on, Path: c.Path, Shape: kind.Proxy}, nil
 }
 
 // endpoint chooses one that is ready and behind a port, by chance; those with IPv4 addresses come first.
@@ -101,16 +105,16 @@ func later(t discoveryv1.AddressType) int {
 	return 1
 }
 
-// isPod says that an endpoint is the address of the pod it names. Whoever may write endpoints must not make the server connect
-// to anything else.
-func isPod(ctx context.Context, d kind.Door, namespace string, e *discoveryv1.Endpoint) bool {
+// isPod says that an endpoint is the address of the pod it names, and on which node that is. Whoever may write endpoints must not
+// make the server connect to anything else.
+func isPod(ctx context.Context, d kind.Door, namespace string, e *discoveryv1.Endpoint) (node string, is bool) {
 	if e.TargetRef == nil || e.TargetRef.Namespace != namespace {
-		return false
+		return "", false
 	}
 	p, err := podOf(ctx, d, &kind.Connection{Namespace: namespace, Name: e.TargetRef.Name})
 	if err != nil {
-		return false
+		return "", false
 	}
 	ip := net.ParseIP(e.Addresses[0])
-	return ip != nil && ip.IsGlobalUnicast() && slices.ContainsFunc(p.Status.PodIPs, func(i corev1.PodIP) bool { return i.IP == e.Addresses[0] })
+	return p.Spec.NodeName, ip != nil && ip.IsGlobalUnicast() && slices.ContainsFunc(p.Status.PodIPs, func(i corev1.PodIP) bool { return i.IP == e.Addresses[0] })
 }

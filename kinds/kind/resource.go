@@ -221,8 +221,8 @@ type Target struct {
 	// Node is the node whose agent serves the stream. Port is another port of the node than the agent's, and goes with Scheme.
 	Node *corev1.Node
 	Port string
-	// Host is an address with its port to connect to instead.
-	Scheme, Host string
+	// Host is an address with its port to connect to instead, and On the name of the node that has it.
+	Scheme, Host, On string
 
 	Path  string
 	Query url.Values // nil for that of the request

@@ -1,8 +1,11 @@
 // Package agents is how the API server reaches the agents of nodes, and their Pods. An agent in the same process is reached
-// over a pair of sockets that lead nowhere else; every other one over HTTPS, at the address its Node gives.
+// over a pair of sockets that lead nowhere else; every other one over HTTPS, at the address its Node gives. Where no route leads
+// there, the connection goes through a tunnel, which the agent has opened from its side; what it is and whom it believes is the
+// same either way.
 package agents
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -35,16 +38,24 @@ type Config struct {
 type Agents struct {
 	Config
 	direct *http.Transport
+	// route connects to an address by itself.
+	route   func(ctx context.Context, network, addr string) (net.Conn, error)
+	numbers numbers
+	// attempts are connections that are being made.
+	attempts sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	local  map[string]*local
-	remote map[string]remote
+	mu      sync.Mutex // guards what follows
+	local   map[string]*local
+	remote  map[string]remote
+	tunnels map[string]*tunnel
+	closed  bool // no more tunnels
 }
 
 // New makes the ways. Nothing is connected before it is needed.
 func New(c Config) *Agents {
-	a := &Agents{Config: c, local: map[string]*local{}, remote: map[string]remote{}}
+	a := &Agents{Config: c, local: map[string]*local{}, remote: map[string]remote{}, tunnels: map[string]*tunnel{}}
 	a.direct = transport()
+	a.route = a.direct.DialContext
 	// What Pods serve is signed by whomever they like; clients asked for this very address.
 	a.direct.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
 	return a
@@ -114,6 +125,7 @@ func (a *Agents) elsewhere(node string) *http.Transport {
 		}
 	}
 	t := transport()
+	t.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) { return a.Dial(ctx, node, addr) }
 	// Connections that become streams are dialed by others, who take the settings from here.
 	t.TLSClientConfig = &tls.Config{
 		MinVersion: tls.VersionTLS12, RootCAs: cas,
@@ -124,8 +136,13 @@ func (a *Agents) elsewhere(node string) *http.Transport {
 	return t
 }
 
-// Direct is the way to Pods.
-func (a *Agents) Direct() *http.Transport { return a.direct }
+// Pods is the way to the Pods of a node, and to what else listens at its addresses.
+func (a *Agents) Pods(node string) *http.Transport {
+	if t := a.tunnel(node); t != nil {
+		return t.pods
+	}
+	return a.direct
+}
 
 // address is where a node is reached, best first. A name does not count: it may mean something else tomorrow.
 func address(n *corev1.Node) string {

@@ -66,7 +66,7 @@ func (a *authority) sign(c *x509.Certificate) *tls.Certificate {
 
 func (a *authority) named(name, group string) *tls.Certificate {
 	return a.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name, Organization: []string{group}}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		Subject: pkix.Name{CommonName: name, Organization: []string{group}}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(127, 0, 0, 9)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 }
