@@ -11,6 +11,10 @@ import (
 // pullPolicyOf is how often an image is pulled when nobody says: always for the moving tag, once for
 // all others.
 func pullPolicyOf(image string) corev1.PullPolicy {
+	// Most images have another tag, which is seen without the grammar.
+	if _, tag, found := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], ":"); found && !strings.HasPrefix(tag, "latest") {
+		return corev1.PullIfNotPresent
+	}
 	if imageTag(image) == "latest" {
 		return corev1.PullAlways
 	}

@@ -84,11 +84,15 @@ func TestImageTag(t *testing.T) {
 	const sum = "@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	for image, want := range map[string]string{
 		"nginx": "latest", "nginx:1": "1", "a/b": "latest", "localhost/b:x": "x", "localhost:5000/b": "latest",
+		"nginx:latest": "latest", "nginx:latest" + sum: "latest", "nginx:latest2": "latest2", "localhost:5000/b:latest": "latest", "sha256:latest": "latest",
 		"nginx" + sum: "", "nginx:1" + sum: "1", "nginx:1@md5:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa": "",
 		"": "", "A": "", "Foo/bar": "latest", "a b": "", "[::1]:5000/a:b": "b", "a__b:c": "c", "a___b": "", strings.Repeat("a", 64): "",
 	} {
 		if got := imageTag(image); got != want {
 			t.Errorf("tag of %q is %q, want %q", image, got, want)
+		}
+		if got := pullPolicyOf(image); (got == corev1.PullAlways) != (want == "latest") {
+			t.Errorf("%q is pulled %s", image, got)
 		}
 	}
 }
@@ -99,6 +103,9 @@ func FuzzImageTag(f *testing.F) {
 	f.Fuzz(func(t *testing.T, image string) {
 		if tag := imageTag(image); tag != "" && tag != "latest" && !strings.Contains(image, ":"+tag) {
 			t.Errorf("tag of %q is %q", image, tag)
+		}
+		if (pullPolicyOf(image) == corev1.PullAlways) != (imageTag(image) == "latest") {
+			t.Errorf("%q is pulled %s", image, pullPolicyOf(image))
 		}
 	})
 }
