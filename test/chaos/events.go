@@ -22,7 +22,8 @@ type Events struct {
 	Timeout time.Duration
 	// Seed makes the events the same again.
 	Seed uint64
-	// Kinds are those that may happen; all if empty. InTurn takes them one after the other, not by chance.
+	// Kinds are those that happen, equally often; all if empty, and then few of those that take a minute each. InTurn takes them
+	// one after the other, not in an order by chance.
 	Kinds  []string
 	InTurn bool
 	// Folder is where the data of a further node is, by its name.
@@ -75,16 +76,8 @@ func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err
 		return nil, nil, err
 	}
 	var events []Event
-	kinds := e.Kinds
-	if len(kinds) == 0 {
-		kinds = Kinds()
-	}
-	dice := rand.New(rand.NewPCG(e.Seed, 0))
-	for i := range e.Count {
-		kind := kinds[dice.IntN(len(kinds))]
-		if e.InTurn {
-			kind = kinds[i%len(kinds)]
-		}
+	dice := rand.New(rand.NewPCG(e.Seed, 1))
+	for i, kind := range e.deck() {
 		if err = st.spread(ctx); err != nil {
 			break
 		}
@@ -100,6 +93,21 @@ func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err
 	}
 	totals, stopped := clients.Stop()
 	return events, &Outcome{Totals: totals, Names: st.urls, Failures: clients.Failures()}, errors.Join(err, stopped)
+}
+
+// deck is what happens, in order.
+func (e Events) deck() (out []string) {
+	kinds := e.Kinds
+	if len(kinds) == 0 {
+		kinds = []string{AgentKill, NodeKill, ShortCut, NodeKill, AgentKill, ShortCut, NodeKill, LongCut}
+	}
+	for i := range e.Count {
+		out = append(out, kinds[i%len(kinds)])
+	}
+	if !e.InTurn {
+		rand.New(rand.NewPCG(e.Seed, 0)).Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	}
+	return out
 }
 
 // steady starts clients on the first node, outside and in a Pod, which nothing happens to.

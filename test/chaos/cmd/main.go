@@ -1,12 +1,12 @@
 // Command cmd starts a cluster with containers and sends steady traffic to it while it changes:
 //
 //	go run ./test/chaos/cmd rollouts -count 10 -rate 500 -nodes 2
-//	go run ./test/chaos/cmd events -count 24 -rate 100 -nodes 3
+//	go run ./test/chaos/cmd events -count 24 -rate 60 -nodes 3
 //
 // The first rolls a Deployment out again and again, and no request may fail. The second kills nodes and agents and cuts links,
 // and says how long traffic was disturbed each time; it fails when traffic does not recover by itself.
 //
-// The result is a table on stdout; what happens meanwhile is on stderr. It needs root, bin/proa with its parts beside it,
+// The result is a table on stdout, and with -out a section of a document; what happens meanwhile is on stderr. It needs root, bin/proa with its parts beside it,
 // and the images of the tests, which it builds. Everything it made is gone at the end.
 package main
 
@@ -45,6 +45,8 @@ type flags struct {
 	data    string
 	port    int // of the ingress
 	file    string
+	out     string
+	run     chaos.Run
 }
 
 func main() {
@@ -71,10 +73,18 @@ func run(ctx context.Context, args []string) error {
 	set.BoolVar(&f.ingress, "ingress", true, "send traffic through the ingress too")
 	set.BoolVar(&f.keep, "keep", false, "leave the cluster as it is when something failed")
 	set.StringVar(&f.file, "failures", "", "write every request that failed to this file, as lines of JSON")
+	set.StringVar(&f.out, "out", "", "write the result into the section of this document that is about it, as docs/benchmarks.md")
 	set.StringVar(&f.extra, "up", "", "further flags for proa up, separated by spaces")
 	if err := set.Parse(args[1:]); err != nil {
 		return err
 	}
+	words := []string{"go run -tags grpcnotrace ./test/chaos/cmd", args[0]}
+	set.Visit(func(x *flag.Flag) {
+		if x.Name != "out" && x.Name != "proa" && x.Name != "failures" && x.Name != "keep" {
+			words = append(words, "-"+x.Name, x.Value.String())
+		}
+	})
+	f.run = chaos.Begin(strings.Join(words, " "))
 	return f.within(ctx, args[0])
 }
 
@@ -161,7 +171,22 @@ func (f flags) events(ctx context.Context, c *chaos.Cluster) error {
 	if out != nil {
 		fmt.Println(chaos.Table(out.Totals, out.Names))
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return f.write(chaos.EventSection(f.run, e, events, out))
+}
+
+// write puts a section into the document.
+func (f flags) write(title, text string) error {
+	if f.out == "" {
+		return nil
+	}
+	document, err := os.ReadFile(f.out)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(f.out, []byte(chaos.Put(string(document), title, text)), 0o644) //nolint:gosec // G306: everybody may read it
 }
 
 func (f flags) rollouts(ctx context.Context, c *chaos.Cluster) error {
@@ -173,8 +198,12 @@ func (f flags) rollouts(ctx context.Context, c *chaos.Cluster) error {
 	if out != nil {
 		fmt.Println(out.Text())
 	}
-	if err == nil && len(out.Failures) > 0 {
-		err = errors.New("requests failed")
+	if err != nil {
+		return err
+	}
+	err = f.write(chaos.RolloutSection(f.run, r, out))
+	if len(out.Failures) > 0 {
+		err = errors.Join(err, errors.New("requests failed"))
 	}
 	return err
 }
