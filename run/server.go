@@ -182,7 +182,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.rbac = server.NewRBACView(s.state)
 	rules := authz.NewRBAC(s.rbac)
-	s.deciders = &deciders{node: authz.NewNode(server.NodeView{State: s.state}, s.policy.NodeRules()), rbac: rules}
+	s.deciders = &deciders{node: authz.NewNode(server.NodeView{State: s.state}, nodeRules(s.policy)), rbac: rules}
 	steps, err := s.readAuthorizers()
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (s *Server) open(ctx context.Context) error {
 	s.auth = auth
 	counts := s.metrics() //nolint:contextcheck // whoever reads the numbers brings no context
 	s.queues = control.NewMetrics()
-	counts.Registry().MustRegister(s.queues)
+	counts.Registry().MustRegister(s.queues, s.agents)
 	s.openIngress()
 	if s.Machine != nil {
 		counts.Registry().MustRegister(s.Machine.Collectors()...)
@@ -446,6 +446,9 @@ func (s *Server) shutdown() {
 }
 
 func (s *Server) close() {
+	if s.agents != nil {
+		s.agents.Close()
+	}
 	if s.state != nil {
 		s.state.Close()
 	}

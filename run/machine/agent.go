@@ -41,10 +41,8 @@ func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onR
 	if err != nil {
 		return err
 	}
-	kubelet, err := remote.New(ctx, remote.Config{
-		URL: c.Server, Agent: "proa-agent", Log: log,
-		TLS: &tls.Config{RootCAs: pool, GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12},
-	})
+	speaks := &tls.Config{RootCAs: pool, GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12}
+	kubelet, err := remote.New(ctx, remote.Config{URL: c.Server, Agent: "proa-agent", Log: log, TLS: speaks})
 	if err != nil {
 		return err
 	}
@@ -54,7 +52,7 @@ func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onR
 	p := place{
 		NodeConfig: c.Node, dataDir: c.DataDir, client: kubelet, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.ClusterCIDRs(), find: c.wayTo,
 		issue:     self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
-		clientCAs: func() *x509.CertPool { return pool }, log: log,
+		clientCAs: func() *x509.CertPool { return pool }, log: log, servers: &servers{c.Server, speaks},
 		persist: func(ctx context.Context, name string, part func() error) { run.Persist(ctx, log, name, part) },
 	}
 	go func() { _ = cert.Run(ctx) }() // it ends with ctx, and has nothing to give back

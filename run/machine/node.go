@@ -53,6 +53,8 @@ type place struct {
 	clientCAs func() *x509.CertPool
 	// join leads the server's requests for the node to a handler; nil where they come over the network.
 	join func(*node.Agent) (leave func(), err error)
+	// servers are where tunnels lead that the agent opens; nil in the process of the server.
+	servers *servers
 	// record keeps what the node spent on Pods; nil where the records are in another process.
 	record func(hop.Record)
 	guard  *policy.Guard // what the pod network asks about policies
@@ -111,6 +113,9 @@ func (p *place) run(ctx context.Context) error {
 		wg.Go(func() { p.persist(ctx, "service-proxy", func() error { return p.serviceProxy(ctx) }) })
 	}
 	wg.Go(func() { p.persist(ctx, "dns", func() error { return p.names(ctx) }) })
+	if p.servers != nil {
+		wg.Go(func() { p.persist(ctx, "tunnels", func() error { return p.tunnels(ctx) }) })
+	}
 	return agent.Run(ctx)
 }
 
