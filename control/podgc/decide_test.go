@@ -1,6 +1,7 @@
 package podgc
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -61,6 +62,30 @@ func TestWhoGoes(t *testing.T) {
 	}
 	if got := names(orphans(all)); got != "run end going half quick" {
 		t.Errorf("orphans: %s", got)
+	}
+}
+
+// TestWake: of the Pods without a node only those wake the loop that shall go. A look at all of them for each of many that
+// come, or find a node, would take the square of their number.
+func TestWake(t *testing.T) {
+	for text, want := range map[string]string{
+		"new Pending": "", "going Pending leaving": "-", "ended Failed": "-",
+		"new Pending on=a": "a", "going Running on=a leaving": "a", "ended Failed on=a": "a -",
+	} {
+		words := strings.Fields(text)
+		p := pods(text)[0]
+		for _, w := range words {
+			if node, ok := strings.CutPrefix(w, "on="); ok {
+				p.Spec.NodeName = node
+			}
+		}
+		var got []string
+		for k := range wake(nil, p) {
+			got = append(got, cmp.Or(k.Name, "-"))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s wakes %q, want %q", text, got, want)
+		}
 	}
 }
 

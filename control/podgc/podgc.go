@@ -50,14 +50,15 @@ type reconciler struct {
 	counted time.Time
 }
 
-// wake wakes the node of a Pod, and for one that has ended the count.
+// wake wakes the node of a Pod; the count, for one that has ended; and the look at Pods without a node, for one that shall go. There
+// may be very many of these, and one that only waits for a node changes nothing for them.
 func wake(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		p, ok := o.(*corev1.Pod)
-		if !ok || !yield(control.Key{Name: p.Spec.NodeName}) {
+		if !ok || p.Spec.NodeName != "" && !yield(control.Key{Name: p.Spec.NodeName}) {
 			return
 		}
-		if p.Spec.NodeName != "" && workload.Terminal(p) {
+		if workload.Terminal(p) || p.Spec.NodeName == "" && p.DeletionTimestamp != nil {
 			yield(control.Key{})
 		}
 	}
