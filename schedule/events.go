@@ -24,12 +24,19 @@ type events struct {
 	writer   client.Writer
 	log      *slog.Logger
 	instance string
-	queue    chan *corev1.Event
+	// complaints and news wait apart, so that the former need not wait as long as the latter.
+	complaints, news lane
 
 	mu     sync.Mutex // guards what follows
 	series map[seriesKey]*series
 	calm   chan struct{} // closed while there is nothing to place
 	hurry  bool
+}
+
+// lane is where Events wait to be written.
+type lane struct {
+	queue    chan *corev1.Event
+	patience time.Duration
 }
 
 type seriesKey struct {
@@ -48,8 +55,9 @@ type series struct {
 const (
 	eventWriters = 4
 	eventQueue   = 10000
-	// eventPatience is how long an Event waits for a moment without pods to place.
-	eventPatience = time.Second
+	// How long an Event waits for a moment without pods to place: that a pod has its node can be read in the pod itself, what is
+	// wrong only here.
+	complaintPatience, newsPatience = time.Second, 5 * time.Second
 	// A series ends after this long without a repetition, and is written no more often than every refresh.
 	seriesEnds    = 6 * time.Minute
 	seriesRefresh = 30 * time.Minute
@@ -61,7 +69,8 @@ func newEvents(w client.Writer, log *slog.Logger) *events {
 	if err != nil {
 		host = "localhost"
 	}
-	return &events{writer: w, log: log, instance: host, queue: make(chan *corev1.Event, eventQueue), series: map[seriesKey]*series{}, calm: make(chan struct{}), hurry: true}
+	made := func(patience time.Duration) lane { return lane{make(chan *corev1.Event, eventQueue), patience} }
+	return &events{writer: w, log: log, instance: host, complaints: made(complaintPatience), news: made(newsPatience), series: map[seriesKey]*series{}, calm: make(chan struct{}), hurry: true}
 }
 
 // busy says whether there are pods to place.
@@ -79,9 +88,9 @@ func (e *events) busy(yes bool) {
 }
 
 // wait waits for a calm moment, but not for long, and not if many Events do.
-func (e *events) wait(ctx context.Context, ev *corev1.Event) {
-	left := eventPatience - time.Since(ev.EventTime.Time)
-	if left <= 0 || len(e.queue) > eventQueue/2 {
+func (e *events) wait(ctx context.Context, l lane, ev *corev1.Event) {
+	left := l.patience - time.Since(ev.EventTime.Time)
+	if left <= 0 || len(l.queue) > eventQueue/2 {
 		return
 	}
 	e.mu.Lock()
@@ -122,9 +131,13 @@ func reference(pod *corev1.Pod) *corev1.ObjectReference {
 }
 
 func (e *events) send(ev *corev1.Event) {
+	l := e.complaints
+	if ev.Type == corev1.EventTypeNormal {
+		l = e.news
+	}
 	select {
-	case e.queue <- ev:
-		if len(e.queue) > eventQueue/2 {
+	case l.queue <- ev:
+		if len(l.queue) > eventQueue/2 {
 			e.busy(false) // until the next pod; those who wait go on
 		}
 	default:
@@ -135,22 +148,27 @@ func (e *events) send(ev *corev1.Event) {
 // run writes Events until ctx ends.
 func (e *events) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for range eventWriters {
-		wg.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case ev := <-e.queue:
-					e.wait(ctx, ev)
-					if err := e.write(ctx, ev); err != nil && ctx.Err() == nil {
-						e.log.DebugContext(ctx, "an Event could not be written", "reason", ev.Reason, "err", err)
-					}
-				}
-			}
-		})
+	for _, l := range []lane{e.complaints, e.news} {
+		for range eventWriters {
+			wg.Go(func() { e.drive(ctx, l) })
+		}
 	}
 	wg.Wait()
+}
+
+// drive writes the Events of a lane, one after the other.
+func (e *events) drive(ctx context.Context, l lane) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case ev := <-l.queue:
+			e.wait(ctx, l, ev)
+			if err := e.write(ctx, ev); err != nil && ctx.Err() == nil {
+				e.log.DebugContext(ctx, "an Event could not be written", "reason", ev.Reason, "err", err)
+			}
+		}
+	}
 }
 
 // write stores an Event, or counts it in the series it belongs to. A pod is scheduled once, so that is no series.

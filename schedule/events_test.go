@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
 	"proa.dev/kinds/kind"
@@ -35,9 +37,12 @@ func TestEventsWait(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { e.run(ctx); close(done) }()
+		pod := func(i int) *corev1.Pod {
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: types.UID(fmt.Sprint(i))}}
+		}
 		say := func(n int) {
-			for range n {
-				e.say(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}, "s", corev1.EventTypeNormal, "Scheduled", "Binding", "")
+			for i := range n {
+				e.say(pod(i), "s", corev1.EventTypeNormal, "Scheduled", "Binding", "")
 			}
 		}
 		expect := func(what string, n int64) {
@@ -55,10 +60,15 @@ func TestEventsWait(t *testing.T) {
 		expect("while there are none", 11)
 		e.busy(true)
 		say(10)
-		time.Sleep(eventPatience / 2)
+		for i := range 3 {
+			e.say(pod(i), "s", corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "")
+		}
+		time.Sleep(complaintPatience / 2)
 		expect("soon after", 11)
-		time.Sleep(eventPatience)
-		expect("long after", 21)
+		time.Sleep(complaintPatience)
+		expect("what is wrong does not wait behind news", 14)
+		time.Sleep(newsPatience)
+		expect("long after", 24)
 		say(eventQueue)
 		synctest.Wait()
 		if n := w.n.Load(); n < eventQueue/2 {
