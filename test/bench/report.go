@@ -315,7 +315,9 @@ func notes(f flags) map[string]string {
 - Processor time counts the programs that a process ran (kube-proxy: nft). For proa it includes the DNS, which is in the same process.
 - Requests are HTTP from 16 workers that send one after the other; client and servers share the cores with all else. So do the
   16 sockets that ask for names. CoreDNS answers from its cache of 30 s where it can; proa answers from its view of the Services.
-- Every Service that is just there has three endpoints. The ingress is proa's own, in a process of its own; upstream has none.
+- Every Service that is just there has three endpoints. The ingress is proa's own, in a process of its own. Upstream has none:
+  in its column is the reverse proxy of Go's standard library, with one rule and servers that never change (` + "`test/bench/edge/plain.go`" + `),
+  which is the least that such a proxy can cost, and not an ingress. To run ingress-nginx needs its image, which the modules have not.
 `,
 	}
 }

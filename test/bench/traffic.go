@@ -46,6 +46,7 @@ type arena struct {
 	namespace string
 	filled    int  // Services that are there
 	serving   bool // servers answer HTTP
+	upstream  bool // the system is upstream's
 	closers   []io.Closer
 }
 
@@ -60,7 +61,7 @@ func traffic(ctx context.Context, t *subject, r *result, set settings) (err erro
 	if why := lab.Missing(); why != "" {
 		return errors.New(why)
 	}
-	a := &arena{}
+	a := &arena{upstream: t.name == "upstream"}
 	defer func() { err = errors.Join(err, a.close()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends what runs in the background before the API server
@@ -75,7 +76,7 @@ func traffic(ctx context.Context, t *subject, r *result, set settings) (err erro
 		return fmt.Errorf("%w%s", err, a.dead())
 	}
 	for _, s := range trafficSteps() {
-		if !set.wanted(s.name) || s.ours && t.name == "upstream" {
+		if !set.wanted(s.name) {
 			continue
 		}
 		progress("%s: %s", r.Name, s.name)

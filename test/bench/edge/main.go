@@ -1,6 +1,6 @@
 // Command edge is the last hop of proa alone: the rules of Services and the names of the cluster, as an agent runs them on a
 // node, in a process of its own, so that they can be measured beside kube-proxy and CoreDNS. With -ingress it serves Ingresses
-// instead, as a server with a node does.
+// instead, as a server with a node does, and with -plain it is a proxy of a few lines to compare that with.
 package main
 
 import (
@@ -44,7 +44,11 @@ func run(ctx context.Context) error {
 	services := flag.String("service-cidr", "10.96.0.0/16", "the network of Services")
 	pods := flag.String("cluster-cidr", "10.244.0.0/16", "the network of Pods")
 	port := flag.Int("ingress", 0, "serve Ingresses at this port, and nothing else")
+	servers := flag.String("plain", "", "with -ingress: hand every request to one of these servers, ADDR:PORT,..., instead")
 	flag.Parse()
+	if *servers != "" {
+		return plain(ctx, *port, *servers)
+	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	c, err := dial(ctx, *kubeconfig, log)
 	if err != nil {
