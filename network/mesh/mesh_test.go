@@ -83,19 +83,13 @@ func newPlace(t *testing.T, i int) *place {
 	gw4, gw6 := fmt.Sprintf("10.244.%d.1", i), fmt.Sprintf("fd00:244:%d::1", i)
 	nettest.Wire(t, nettest.End{NS: p.ns, Name: "pod0", Addrs: []string{gw4 + "/24", gw6 + "/64"}},
 		nettest.End{NS: p.pod, Name: "eth0", Addrs: []string{p.podAddr[4] + "/24", p.podAddr[6] + "/64"}, Via: []string{gw4, gw6}})
-	p.ns.Do(func() {
-		for _, f := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
-			if err := os.WriteFile("/proc/sys/net/"+f, []byte("1"), 0); err != nil {
-				t.Error(err)
-			}
-		}
-	})
+	p.ns.Do(func() { forward(t) })
 	p.pod.Listen("tcp", ":80", fmt.Sprint("pod", i))
 	return p
 }
 
 func nodeObject(i int, addr string) string {
-	return fmt.Sprintf("kind: Node\nmetadata: {name: n%d}\nspec: {podCIDRs: [10.244.%d.0/24, \"fd00:244:%d::/64\"]}\nstatus: {addresses: [{type: InternalIP, address: %s}]}\n", i, i, i, addr)
+	return fmt.Sprintf("kind: Node\nmetadata: {name: n%d}\nspec: {podCIDRs: [10.244.%d.0/24, \"fd00:244:%d::/64\"]}\nstatus: {addresses: [{type: InternalIP, address: %q}]}\n", i, i, i, addr)
 }
 
 func (p *place) join(t *testing.T, i int, nodes *nettest.View, mode Mode) {
@@ -144,24 +138,29 @@ func eventually(t *testing.T, what string, ask func() string, want string) {
 
 func TestTwoNodes(t *testing.T) {
 	nettest.Need(t)
+	type links struct{ a, b, routerA, routerB string } // networks, or both ends of one if there are no routers
+	four, four2 := links{a: "192.0.2.1/24", b: "192.0.2.2/24"}, links{"192.0.2.1/24", "198.51.100.2/24", "192.0.2.254/24", "198.51.100.254/24"}
+	six, six2 := links{a: "2001:db8:1::1/64", b: "2001:db8:1::2/64"}, links{"2001:db8:1::1/64", "2001:db8:2::2/64", "2001:db8:1::fe/64", "2001:db8:2::fe/64"}
 	for _, c := range []struct {
-		name   string
-		mode   Mode
-		routed bool
-	}{{"on one link", Auto, false}, {"with tunnels on one link", Tunnels, false}, {"with a router between", Auto, true}} {
+		name string
+		mode Mode
+		links
+	}{
+		{"on one link", Auto, four}, {"with tunnels on one link", Tunnels, four}, {"with a router between", Auto, four2},
+		{"on one link of IPv6", Auto, six}, {"with a router of IPv6 between", Auto, six2},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, b := newPlace(t, 1), newPlace(t, 2)
-			addrA, addrB := "192.0.2.1", "192.0.2.2"
-			if c.routed {
-				addrB = "198.51.100.2"
+			addrA, addrB := bare(c.a), bare(c.b)
+			if c.routerA != "" {
 				router := nettest.New(t)
-				nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{"192.0.2.1/24"}, Via: nil}, nettest.End{NS: router, Name: "r1", Addrs: []string{"192.0.2.254/24"}})
-				nettest.Wire(t, nettest.End{NS: b.ns, Name: "eth0", Addrs: []string{"198.51.100.2/24"}}, nettest.End{NS: router, Name: "r2", Addrs: []string{"198.51.100.254/24"}})
-				a.ns.Do(func() { defaultRoute(t, "192.0.2.254") })
-				b.ns.Do(func() { defaultRoute(t, "198.51.100.254") })
-				router.Do(func() { _ = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+				nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{c.a}}, nettest.End{NS: router, Name: "r1", Addrs: []string{c.routerA}})
+				nettest.Wire(t, nettest.End{NS: b.ns, Name: "eth0", Addrs: []string{c.b}}, nettest.End{NS: router, Name: "r2", Addrs: []string{c.routerB}})
+				a.ns.Do(func() { defaultRoute(t, bare(c.routerA)) })
+				b.ns.Do(func() { defaultRoute(t, bare(c.routerB)) })
+				router.Do(func() { forward(t) })
 			} else {
-				nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{"192.0.2.1/24"}}, nettest.End{NS: b.ns, Name: "eth0", Addrs: []string{"192.0.2.2/24"}})
+				nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{c.a}}, nettest.End{NS: b.ns, Name: "eth0", Addrs: []string{c.b}})
 			}
 			nodes := nettest.NewView()
 			for _, o := range nettest.Objects(t, nodeObject(1, addrA)+"\n---\n"+nodeObject(2, addrB)) {
@@ -189,6 +188,18 @@ func TestTwoNodes(t *testing.T) {
 		})
 	}
 }
+
+// forward makes the namespace pass packets on.
+func forward(t *testing.T) {
+	for _, f := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+		if err := os.WriteFile("/proc/sys/net/"+f, []byte("1"), 0); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// bare is the address of an address with the length of its network.
+func bare(s string) string { return netip.MustParsePrefix(s).Addr().String() }
 
 func defaultRoute(t *testing.T, via string) {
 	if err := netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(via)}); err != nil {
