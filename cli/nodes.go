@@ -18,7 +18,8 @@ type nodeStatus struct {
 	Ready         bool   `json:"ready"`
 	Unschedulable bool   `json:"unschedulable,omitempty"`
 	Address       string `json:"address,omitempty"`
-	Text          string `json:"text,omitempty"` // why it is not ready
+	Text          string `json:"text,omitempty"`   // why it is not ready
+	Tunnel        bool   `json:"tunnel,omitempty"` // its agent has opened one to the server
 }
 
 // words are what people see of it.
@@ -32,6 +33,9 @@ func (n nodeStatus) words() string {
 	}
 	if n.Address != "" {
 		out = append(out, n.Address)
+	}
+	if n.Tunnel {
+		out = append(out, "tunnel")
 	}
 	return strings.Join(out, ", ")
 }
@@ -53,6 +57,20 @@ func nodesOf(ctx context.Context, a *access) (out []nodeStatus, more int64, err 
 		more = *list.RemainingItemCount
 	}
 	return out, more, nil
+}
+
+// tunnels says of nodes whether they have one, as the metrics of the server tell.
+func tunnels(nodes []nodeStatus, metrics []byte) {
+	open := map[string]bool{}
+	for line := range strings.Lines(string(metrics)) {
+		if rest, ok := strings.CutPrefix(line, `proa_node_tunnel_streams{node="`); ok {
+			name, _, _ := strings.Cut(rest, `"`)
+			open[name] = true
+		}
+	}
+	for i := range nodes {
+		nodes[i].Tunnel = open[nodes[i].Name]
+	}
 }
 
 func describeNode(n *corev1.Node) nodeStatus {

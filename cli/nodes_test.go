@@ -28,3 +28,11 @@ func TestDescribeNode(t *testing.T) {
 		}
 	}
 }
+
+func TestTunnels(t *testing.T) {
+	nodes := []nodeStatus{{Name: "a", Ready: true}, {Name: "b", Ready: true, Address: "192.0.2.7"}}
+	tunnels(nodes, []byte("# HELP proa_node_tunnel_streams x\nproa_node_tunnel_streams{node=\"b\"} 0\nproa_node_tunnel_streams{node=\"ab\"} 0\n"))
+	if got := nodes[0].words() + "; " + nodes[1].words(); got != "ready; ready, 192.0.2.7, tunnel" {
+		t.Error(got)
+	}
+}

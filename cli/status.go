@@ -145,6 +145,7 @@ func (s *status) ask(ctx context.Context, a *access) error {
 	}
 	if code, body, err = a.get(ctx, "/metrics"); err == nil && code == http.StatusOK {
 		s.Objects = parseObjects(body)
+		tunnels(s.Nodes, body)
 	}
 	return nil
 }
