@@ -74,7 +74,7 @@ func TestJoinedNodes(t *testing.T) {
 			t.Skipf("machines are played by namespaces, and that needs %s: %v", tool, err)
 		}
 	}
-	w := newWorld(t)
+	w := newWorld(t, 18)
 	m := newMachine(t, bins, "--node-ip", w.machine)
 	m.up()
 	tools := archives(t, "tool", "busybox")
@@ -97,16 +97,17 @@ type world struct {
 	places  []string // the namespaces of the places
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld makes one in 198.18.0.0/16 or in 198.19.0.0/16.
+func newWorld(t *testing.T, network int) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "proa-world-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Somewhere in the networks that are for tests, so that two worlds can be beside each other.
-	at := fmt.Sprintf("198.18.%d", os.Getpid()%256)
+	at := fmt.Sprintf("198.%d.%d", network, os.Getpid()%256)
 	w := &world{t: t, dir: dir, machine: at + ".1", places: []string{filepath.Join(dir, "b"), filepath.Join(dir, "c")}}
-	cable := fmt.Sprintf("pw%d", os.Getpid())
+	cable := fmt.Sprintf("pw%d-%d", network, os.Getpid())
 	t.Cleanup(func() {
 		_ = w.sh(context.Background(), "ip link del "+cable+" 2>/dev/null; umount "+dir+"/router "+dir+"/b "+dir+"/c")
 		if err := os.RemoveAll(dir); err != nil {
