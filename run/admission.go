@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,8 +48,7 @@ func absentPlugins() map[string]string {
 	return map[string]string{
 		"NamespaceAutoProvision": "proa does not have it; create the namespace first",
 		"ImagePolicyWebhook":     "proa does not have it",
-		"EventRateLimit":         "proa does not have it; requests for Events are bounded by their priority level",
-		"PodGroupProtection":     "proa does not serve PodGroups",
+		"PodGroupProtection":     "proa does not have it; PodGroups can be deleted while Pods name them",
 
 		"MutatingAdmissionPolicy": later, "MutatingAdmissionWebhook": later, "ValidatingAdmissionPolicy": later, "ValidatingAdmissionWebhook": later,
 	}
@@ -73,6 +73,9 @@ func (a *Admission) validate() error {
 		if slices.Contains(a.Disable, name) {
 			return fmt.Errorf("%s is in enable-admission-plugins and in disable-admission-plugins; say one of them", name)
 		}
+	}
+	if slices.Contains(a.Enable, "EventRateLimit") && len(a.Plugins["EventRateLimit"]) == 0 {
+		return errors.New("EventRateLimit is on and has no limits; they stand in the file of admission-control-config-file")
 	}
 	_, _, err := a.steps()
 	return err

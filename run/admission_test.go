@@ -97,7 +97,8 @@ func TestPluginMistakes(t *testing.T) {
 	for flags, want := range map[string]string{
 		"enable-admission-plugins=PodSecurityPolicy":                               `--enable-admission-plugins: there is no admission plugin "PodSecurityPolicy"; there are AlwaysAdmit, `,
 		"disable-admission-plugins=resourcequota":                                  `--disable-admission-plugins: there is no admission plugin "resourcequota"; there are `,
-		"enable-admission-plugins=EventRateLimit":                                  `--enable-admission-plugins: the admission plugin "EventRateLimit" cannot be switched on: proa does not have it`,
+		"enable-admission-plugins=ImagePolicyWebhook":                              `--enable-admission-plugins: the admission plugin "ImagePolicyWebhook" cannot be switched on: proa does not have it`,
+		"enable-admission-plugins=EventRateLimit":                                  `EventRateLimit is on and has no limits; they stand in the file of admission-control-config-file`,
 		"enable-admission-plugins=ValidatingAdmissionWebhook":                      `--enable-admission-plugins: the admission plugin "ValidatingAdmissionWebhook" cannot be switched on: proa does not call webhooks and policies of admission yet`,
 		"enable-admission-plugins=AlwaysDeny disable-admission-plugins=AlwaysDeny": `AlwaysDeny is in enable-admission-plugins and in disable-admission-plugins; say one of them`,
 		"admission-control-config-file=/no/such/file":                              `--admission-control-config-file: open /no/such/file: no such file`,

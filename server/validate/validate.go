@@ -34,6 +34,10 @@ func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of PodTolerationRestriction: %w", err)
 	}
+	events, err := readEventLimits(config["EventRateLimit"])
+	if err != nil {
+		return nil, fmt.Errorf("the configuration of EventRateLimit: %w", err)
+	}
 	return []kind.Plugin{
 		{Name: "NamespaceExists", Off: true, Admit: namespaceExists},
 		{Name: "LimitPodHardAntiAffinityTopology", Off: true, Admit: hostsOnly},
@@ -44,6 +48,7 @@ func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
 		{Name: "PodNodeSelector", Off: true, Admit: podNodeSelector(selectors)},
 		{Name: "Priority", Admit: oneDefaultPriority},
 		{Name: "PodTolerationRestriction", Off: true, Admit: podTolerations(tolerations)},
+		{Name: "EventRateLimit", Off: true, Admit: eventRate(events)},
 		{Name: "OwnerReferencesPermissionEnforcement", Off: true, Admit: ownerRights},
 		{Name: "PersistentVolumeClaimResize", Admit: claimResize},
 		{Name: "RuntimeClass", Admit: runtimeClass},
