@@ -30,7 +30,7 @@ import (
 // identities is hop 2 with the answers the pipeline wants.
 type identities struct{ *authn.Authenticator }
 
-func (s *Server) authenticator() (identities, error) {
+func (s *Server) authenticator(certificate func(left time.Duration)) (identities, error) {
 	others, err := s.tokens()
 	if err != nil {
 		return identities{}, err
@@ -39,7 +39,8 @@ func (s *Server) authenticator() (identities, error) {
 		ClientCAs: s.pki.CA().Pool, FrontProxyCAs: s.pki.FrontProxyCA().Pool,
 		Issuers: []string{s.Issuer}, SigningKey: s.pki.ServiceAccountKey(), VerifyKeys: s.pki.ServiceAccountPublicKeys(),
 		Lookup: server.Accounts{State: s.state}, Tokens: others,
-		Anonymous: func(r *http.Request) bool { return (*s.outside.anonymous.Load())(r) },
+		Certificate: certificate,
+		Anonymous:   func(r *http.Request) bool { return (*s.outside.anonymous.Load())(r) },
 		LegacyUsed: func(ctx context.Context, secret *corev1.Secret, day string) {
 			satoken.Used(s.front.Client(apiserver()), s.log)(ctx, secret, day)
 		},
@@ -119,7 +120,8 @@ func (s *Server) endpoints(auth identities, counts http.Handler) http.Handler {
 func (s *Server) metrics() *metrics.Metrics {
 	v := Version()
 	return metrics.New(metrics.Gauges{
-		Objects: s.state.Counts, Version: v.GitVersion, Major: v.Major, Minor: v.Minor,
+		InFlight: func() (int64, int64) { return s.front.InFlight() },
+		Objects:  s.state.Counts, Version: v.GitVersion, Major: v.Major, Minor: v.Minor,
 		StoreSize: func() float64 {
 			ctx, stop := context.WithTimeout(context.Background(), time.Second)
 			defer stop()

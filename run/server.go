@@ -190,12 +190,12 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.deciders.set(steps); err != nil {
 		return err
 	}
-	auth, err := s.authenticator()
+	counts := s.metrics() //nolint:contextcheck // whoever reads the numbers brings no context
+	auth, err := s.authenticator(counts.Certificate)
 	if err != nil {
 		return err
 	}
 	s.auth = auth
-	counts := s.metrics() //nolint:contextcheck // whoever reads the numbers brings no context
 	s.queues = control.NewMetrics()
 	counts.Registry().MustRegister(s.queues, s.agents)
 	s.openIngress()
@@ -228,7 +228,7 @@ func (s *Server) open(ctx context.Context) error {
 		Check:   append([]server.Plugin{server.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: s.deciders})}, checking...),
 		Address: s.advertise().String(), Paths: s.endpoints(auth, counts.Handler()),
 		Observe:  func(o server.Observation) { counts.Done(counted(o)) },
-		Watching: func(o server.Observation) func() { return counts.Watching(counted(o)) },
+		Watching: func(o server.Observation) (func(int), func()) { return counts.Watching(counted(o)) },
 		Nodes:    s.agents, SplitLogs: s.feature(splitLogs),
 		Fair: shared, Plain: !s.feature(compressing), NoWatchList: !s.feature(watchingLists),
 	}

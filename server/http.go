@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -49,7 +50,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		rt.verb = "watch"
 	}
 	out := &recorder{ResponseWriter: w}
+	inflight := s.inflight(&rt)
+	inflight.Add(1)
 	defer func() {
+		inflight.Add(-1)
 		if p := recover(); p != nil {
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p)
@@ -152,9 +156,26 @@ func (s *Server) observation(req *http.Request, rt route) Observation {
 	default:
 		o.Scope = "cluster"
 	}
+	if o.Verb == "patch" && strings.HasPrefix(req.Header.Get("Content-Type"), string(types.ApplyYAMLPatchType)) {
+		o.Verb = "apply"
+	}
 	o.DryRun = strings.Contains(req.URL.RawQuery, "dryRun=")
 	return o
 }
+
+// inflight counts the requests that are being served and are like this one: they read, they write, or they last.
+func (s *Server) inflight(rt *route) *atomic.Int64 {
+	switch {
+	case rt.verb == "watch" || lasts(rt.sub):
+		return &s.lasting
+	case rt.verb == "get" || rt.verb == "list":
+		return &s.reading
+	}
+	return &s.writing
+}
+
+// InFlight is how many requests that read, and that write, are being served; those that last are not among them.
+func (s *Server) InFlight() (reading, writing int64) { return s.reading.Load(), s.writing.Load() }
 
 // recorder remembers the status of an answer.
 type recorder struct {
@@ -318,8 +339,9 @@ func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 	e := &encoder{codec: s.State.Codec, def: r.Def, f: f}
 	if res.Watch != nil {
 		if s.Watching != nil {
-			rt := routeOf(req.Method, req.URL.Path)
-			defer s.Watching(s.observation(req, rt))()
+			sent, ended := s.Watching(s.observation(req, routeOf(req.Method, req.URL.Path)))
+			defer ended()
+			res.Watch.sent = sent
 		}
 		s.stream(w, req, res.Watch, e)
 		return

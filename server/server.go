@@ -50,8 +50,9 @@ type Config struct {
 	Audit Auditor
 	// Observe is told about every finished HTTP request; nil for nobody.
 	Observe func(Observation)
-	// Watching is told about every watch that begins, and what it returns is called when it ends; nil for nobody.
-	Watching func(Observation) (ended func())
+	// Watching is told about every watch that begins; what it returns is called with the number of events that were sent,
+	// and when the watch ends. Nil for nobody.
+	Watching func(Observation) (sent func(events int), ended func())
 	// Paths serves what is not a resource: health, metrics, OpenAPI and the like. Discovery is the server's own.
 	Paths http.Handler
 	// Nodes leads to nodes and their Pods; nil when there is no way.
@@ -80,6 +81,8 @@ type Server struct {
 	queue   *queue
 	turns   turns
 	watches atomic.Int64 // open now
+
+	reading, writing, lasting atomic.Int64 // requests that are being served
 }
 
 // Seats is how many requests are served at the same time, unless somebody says otherwise.

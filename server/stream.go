@@ -26,6 +26,7 @@ type Stream struct {
 	bookmarks bool
 	lasts     time.Duration
 	ended     func()
+	sent      func(events int) // may be nil
 }
 
 // watch serves a watch: hop 8 as a client sees it.
@@ -130,6 +131,14 @@ func (st *Stream) run(ctx context.Context, e *encoder, out sink) {
 			}
 		}
 		out.Flush()
+		st.count(len(items))
+	}
+}
+
+// count tells how many events were sent.
+func (st *Stream) count(events int) {
+	if st.sent != nil {
+		st.sent(events)
 	}
 }
 
@@ -154,6 +163,7 @@ func (st *Stream) sendState(e *encoder, out sink, header *bool) bool {
 			return false
 		}
 	}
+	st.count(len(st.state))
 	st.state = nil
 	if st.initial && st.bookmarks {
 		return st.bookmark(e, out, st.rev, map[string]string{metav1.InitialEventsAnnotationKey: "true"})

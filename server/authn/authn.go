@@ -78,6 +78,9 @@ type Config struct {
 	// Anonymous decides which requests may come without credentials; nil means none.
 	Anonymous func(*http.Request) bool
 
+	// Certificate is told how long the certificate of each request that has one is still good; nil for nobody.
+	Certificate func(left time.Duration)
+
 	// Annotate receives audit annotations, Warn warnings for the client. Both may be nil.
 	Annotate func(ctx context.Context, key, value string)
 	Warn     func(ctx context.Context, text string)

@@ -55,7 +55,11 @@ type certEntry struct {
 // certificate identifies the peer of the connection, or whom it speaks for when it is a front proxy.
 func (a *Authenticator) certificate(r *http.Request) (user.Info, error) {
 	t := a.trust.Load()
-	e := t.check(r.TLS.PeerCertificates, a.now())
+	now := a.now()
+	e := t.check(r.TLS.PeerCertificates, now)
+	if a.cfg.Certificate != nil {
+		a.cfg.Certificate(r.TLS.PeerCertificates[0].NotAfter.Sub(now))
+	}
 	if name := r.Header.Get(headerUser); name != "" && t.proxyCAs != nil {
 		if e.proxyErr == nil {
 			return frontProxyUser(name, r.Header), nil

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,9 +29,20 @@ type Metrics struct {
 	registry *prometheus.Registry
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	sli      *prometheus.HistogramVec
 	sizes    *prometheus.HistogramVec
 	long     *prometheus.GaugeVec
-	inflight *prometheus.GaugeVec
+	events   *prometheus.CounterVec
+	expiry   prometheus.Histogram
+
+	mu    sync.RWMutex // mu guards known
+	known map[Request]*series
+}
+
+// series are the numbers of requests that are alike; those that such requests do not have are nil.
+type series struct {
+	total                prometheus.Counter
+	duration, sli, sizes prometheus.Observer
 }
 
 // Gauges are values that are read when metrics are scraped.
@@ -39,44 +51,69 @@ type Gauges struct {
 	Objects func() map[string]int
 	// StoreSize is the size of the store in bytes.
 	StoreSize func() float64
+	// InFlight is how many requests that read, and that write, are being served; watches are not among them.
+	InFlight func() (reading, writing int64)
 	// Version is the version of the API.
 	Version, Major, Minor string
 }
 
 // New makes the metrics of a server.
 func New(g Gauges) *Metrics {
-	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
+	alike := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
+		registry: prometheus.NewRegistry(), known: map[Request]*series{},
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
 			Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
-		}, append(labels[:len(labels):len(labels)], "code")),
+		}, append(alike[:len(alike):len(alike)], "dry_run", "code")),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_request_duration_seconds",
-			Help: "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
-			Buckets: []float64{
-				0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60,
-			},
-		}, labels),
+			Name:    "apiserver_request_duration_seconds",
+			Help:    "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+			Buckets: latencies(),
+		}, append(alike[:len(alike):len(alike)], "dry_run")),
+		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_request_sli_duration_seconds",
+			Help:    "Response latency distribution in seconds for each verb, group, version, resource, subresource, scope and component.",
+			Buckets: latencies(),
+		}, alike),
 		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "apiserver_response_sizes", Help: "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
 			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
-		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
+		}, alike),
 		long: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests",
 			Help: "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component.",
-		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
-		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_current_inflight_requests",
-			Help: "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
-		}, []string{"request_kind"}),
+		}, alike),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_watch_events_total", Help: "Number of events sent in watch clients",
+		}, []string{"group", "version", "resource"}),
+		expiry: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "apiserver_client_certificate_expiration_seconds",
+			Help: "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
+			Buckets: []float64{
+				0, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 345600, 604800, 2592000, 7776000, 15552000, 31104000,
+			},
+		}),
 	}
-	m.registry.MustRegister(m.total, m.duration, m.sizes, m.long, m.inflight,
+	m.registry.MustRegister(m.total, m.duration, m.sli, m.sizes, m.long, m.events, m.expiry,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(g))
+	m.read(g)
+	return m
+}
+
+// latencies are the bounds of the histograms of requests, as dashboards for Kubernetes know them.
+func latencies() []float64 {
+	return []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
+}
+
+// read registers what is read when metrics are scraped.
+func (m *Metrics) read(g Gauges) {
 	if g.Objects != nil {
-		m.registry.MustRegister(&objects{count: g.Objects, desc: prometheus.NewDesc("apiserver_storage_objects",
-			"Number of stored objects at the time of last check split by kind.", []string{"resource"}, nil)})
+		m.registry.MustRegister(&objects{
+			count: g.Objects,
+			old:   prometheus.NewDesc("apiserver_storage_objects", "Number of stored objects at the time of last check split by kind.", []string{"resource"}, nil),
+			desc:  prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", []string{"group", "resource"}, nil),
+		})
 	}
 	if g.StoreSize != nil {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -84,7 +121,17 @@ func New(g Gauges) *Metrics {
 			ConstLabels: prometheus.Labels{"storage_cluster_id": "etcd-0"},
 		}, g.StoreSize))
 	}
-	return m
+	if g.InFlight != nil {
+		inflight := func(kind string, of func() float64) prometheus.Collector {
+			return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "apiserver_current_inflight_requests", Help: "Number of requests of this apiserver that are being served per request kind.",
+				ConstLabels: prometheus.Labels{"request_kind": kind},
+			}, of)
+		}
+		m.registry.MustRegister(
+			inflight("readOnly", func() float64 { n, _ := g.InFlight(); return float64(n) }),
+			inflight("mutating", func() float64 { _, n := g.InFlight(); return float64(n) }))
+	}
 }
 
 func buildInfo(g Gauges) prometheus.Collector {
@@ -107,26 +154,54 @@ func verb(v string) string {
 
 // Done counts a finished request.
 func (m *Metrics) Done(r Request) {
+	n := m.alike(r)
+	n.total.Inc()
+	if n.duration != nil {
+		n.duration.Observe(r.Took.Seconds())
+		n.sli.Observe(r.Took.Seconds())
+	}
+	if n.sizes != nil {
+		n.sizes.Observe(float64(r.Bytes))
+	}
+}
+
+// alike finds the numbers of requests like this one. There are as many as there are resources, verbs and codes.
+func (m *Metrics) alike(r Request) *series {
+	r.Bytes, r.Took = 0, 0
+	m.mu.RLock()
+	n := m.known[r]
+	m.mu.RUnlock()
+	if n != nil {
+		return n
+	}
 	v, dry := verb(r.Verb), ""
 	if r.DryRun {
 		dry = "All"
 	}
-	m.total.WithLabelValues(v, dry, r.Group, r.Version, r.Resource, r.Subresource, r.Scope, "apiserver", strconv.Itoa(r.Code)).Inc()
-	if v == "WATCH" {
-		return
+	n = &series{total: m.total.WithLabelValues(v, r.Group, r.Version, r.Resource, r.Subresource, r.Scope, "apiserver", dry, strconv.Itoa(r.Code))}
+	if v != "WATCH" {
+		n.duration = m.duration.WithLabelValues(v, r.Group, r.Version, r.Resource, r.Subresource, r.Scope, "apiserver", dry)
+		n.sli = m.sli.WithLabelValues(v, r.Group, r.Version, r.Resource, r.Subresource, r.Scope, "apiserver")
 	}
-	m.duration.WithLabelValues(v, dry, r.Group, r.Version, r.Resource, r.Subresource, r.Scope, "apiserver").Observe(r.Took.Seconds())
 	if v == "GET" || v == "LIST" {
-		m.sizes.WithLabelValues(v, r.Group, r.Version, r.Resource, r.Subresource, r.Scope, "apiserver").Observe(float64(r.Bytes))
+		n.sizes = m.sizes.WithLabelValues(v, r.Group, r.Version, r.Resource, r.Subresource, r.Scope, "apiserver")
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known[r] = n
+	return n
 }
 
-// Watching counts an open watch; call the result when it ends.
-func (m *Metrics) Watching(r Request) (ended func()) {
+// Watching counts an open watch. Call sent with the number of events that went out, and ended when it ends.
+func (m *Metrics) Watching(r Request) (sent func(events int), ended func()) {
 	g := m.long.WithLabelValues("WATCH", r.Group, r.Version, r.Resource, r.Subresource, r.Scope, "apiserver")
 	g.Inc()
-	return g.Dec
+	events := m.events.WithLabelValues(r.Group, r.Version, r.Resource)
+	return func(n int) { events.Add(float64(n)) }, g.Dec
 }
+
+// Certificate counts a request whose client has a certificate that is good for so long.
+func (m *Metrics) Certificate(left time.Duration) { m.expiry.Observe(left.Seconds()) }
 
 // Handler serves the metrics.
 func (m *Metrics) Handler() http.Handler {
@@ -136,18 +211,20 @@ func (m *Metrics) Handler() http.Handler {
 // Registry is where other parts of the process add their own.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-// objects reads the number of objects when asked.
+// objects reads the number of objects when asked, under its name of today and that of before.
 type objects struct {
-	count func() map[string]int
-	desc  *prometheus.Desc
+	count     func() map[string]int
+	old, desc *prometheus.Desc
 }
 
-// Describe names the metric.
-func (o *objects) Describe(ch chan<- *prometheus.Desc) { ch <- o.desc }
+// Describe names the metrics.
+func (o *objects) Describe(ch chan<- *prometheus.Desc) { ch <- o.old; ch <- o.desc }
 
-// Collect reads it.
+// Collect reads them.
 func (o *objects) Collect(ch chan<- prometheus.Metric) {
 	for resource, n := range o.count() {
-		ch <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, float64(n), resource)
+		plural, group, _ := strings.Cut(resource, ".")
+		ch <- prometheus.MustNewConstMetric(o.old, prometheus.GaugeValue, float64(n), resource)
+		ch <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, float64(n), group, plural)
 	}
 }
