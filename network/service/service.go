@@ -126,8 +126,8 @@ const lookAfter = 30 * time.Second
 // replaced.
 func (p *Proxy) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	defer wg.Wait()
 	defer p.table.close()
+	defer wg.Wait()
 	defer p.health.close()
 	for _, v := range []client.View{p.Services, p.Slices, p.Nodes} {
 		if err := v.Reach(ctx, 0); err != nil {
@@ -143,6 +143,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	wg.Go(func() { p.follow(ctx, p.Slices, ownerOf) })
 	wg.Go(func() { p.followNodes(ctx) })
 	wg.Go(func() { p.serveHealth(ctx) })
+	wg.Go(func() { p.table.forget.run(ctx) })
 	pause := firstPause
 	var pace pace
 	look := time.NewTicker(lookAfter)

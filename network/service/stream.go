@@ -1,7 +1,6 @@
 package service
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 
@@ -76,27 +75,4 @@ func (s stream) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	to, ok := netip.AddrFromSlice(f.Forward.DstIP)
 	from, ok2 := netip.AddrFromSlice(f.Reverse.SrcIP)
 	return ok && ok2 && s.lost(netip.AddrPortFrom(to.Unmap(), f.Forward.DstPort), netip.AddrPortFrom(from.Unmap(), f.Reverse.SrcPort))
-}
-
-// forgetStreams makes the kernel forget the streams that were noted, in one pass over all it knows.
-func (t *table) forgetStreams() {
-	for _, six := range []bool{false, true} {
-		var filters []netlink.CustomConntrackFilter
-		for _, s := range t.streams {
-			if s.six == six {
-				filters = append(filters, s)
-			}
-		}
-		if len(filters) == 0 {
-			continue
-		}
-		version := netlink.InetFamily(unix.AF_INET)
-		if six {
-			version = unix.AF_INET6
-		}
-		if _, err := t.conntrack.ConntrackDeleteFilters(netlink.ConntrackTable, version, filters...); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			t.log.Warn("UDP streams may go to endpoints that are gone for a while", "err", err)
-		}
-	}
-	t.streams = nil
 }

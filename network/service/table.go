@@ -14,8 +14,6 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"proa.dev/network/nft"
 )
@@ -31,10 +29,10 @@ type settings struct {
 // whole table is written again.
 type table struct {
 	settings
-	kernel    *nft.Kernel
-	conntrack *netlink.Handle
-	log       *slog.Logger
-	services  map[key][]port
+	kernel   *nft.Kernel
+	forget   *forgetter
+	log      *slog.Logger
+	services map[key][]port
 
 	built  bool // the kernel has the table
 	failed bool // the last transaction failed: no memory of clients is worth another failure
@@ -95,16 +93,16 @@ func newTable(s settings, log *slog.Logger) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	conntrack, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+	forget, err := newForgetter(log)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open connection tracking: %w", err), kernel.Close())
 	}
-	return &table{settings: s, kernel: kernel, conntrack: conntrack, log: log, services: map[key][]port{}, dirty: map[key]bool{}}, nil
+	return &table{settings: s, kernel: kernel, forget: forget, log: log, services: map[key][]port{}, dirty: map[key]bool{}, openings: openings{}}, nil
 }
 
 func (t *table) close() {
 	_ = t.kernel.Close()
-	t.conntrack.Close()
+	t.forget.conntrack.Close()
 }
 
 // set says what a Service needs from the next transaction on.
@@ -129,9 +127,9 @@ func (t *table) check() {
 // that leads to it is gone.
 const rest = time.Second
 
-// later is when chains are due to be deleted, and connections to be forgotten.
+// later is when chains are due to be deleted.
 func (t *table) later() <-chan time.Time {
-	if len(t.stale) == 0 && len(t.openings.gone) == 0 {
+	if len(t.stale) == 0 {
 		return nil
 	}
 	return time.After(rest)
@@ -139,7 +137,6 @@ func (t *table) later() <-chan time.Time {
 
 // commit brings the kernel to what is wanted, in one transaction.
 func (t *table) commit() error {
-	t.forgetOpenings()
 	due := t.due()
 	if t.built && len(t.dirty) == 0 && len(due) == 0 {
 		return nil
@@ -169,7 +166,8 @@ func (t *table) commit() error {
 	for _, name := range due {
 		delete(t.stale, name)
 	}
-	t.forgetStreams()
+	t.forget.note(t.streams, t.openings)
+	t.streams, t.openings = nil, openings{}
 	return nil
 }
 
