@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -137,10 +138,10 @@ func Program(ctx context.Context, source, dir, fsType string, options []string) 
 	if len(options) > 0 {
 		args = append(args, "-o", strings.Join(options, ","))
 	}
-	args = append(args, source, dir)
-	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput() //nolint:gosec // G204: what is mounted is what a volume names
+	// What a volume names is no option, whatever it begins with.
+	out, err := exec.CommandContext(ctx, "mount", append(slices.Clone(args), "--", source, dir)...).CombinedOutput() //nolint:gosec // G204: see above
 	if err != nil {
-		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, strings.Join(args, " "), out)
+		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, strings.Join(append(args, source, dir), " "), out)
 	}
 	return nil
 }

@@ -1,0 +1,87 @@
+package volume_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/node/volume/mounts"
+)
+
+// mountProgram puts a program in the place of mount, as machines that run tests have no NFS. It writes down its words and mounts memory, unless the server is away.
+func mountProgram(t *testing.T) (words func() string) {
+	t.Helper()
+	real, err := exec.LookPath("mount")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\necho \"$@\" >> " + dir + "/words\ncase \"$*\" in *away*) echo Connection timed out; exit 32;; esac\nfor last; do :; done\nexec " + real + " -t tmpfs nfs $last\n"
+	if err := os.WriteFile(filepath.Join(dir, "mount"), []byte(script), 0o700); err != nil { //nolint:gosec // G306: it is a program
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return func() string {
+		text, err := os.ReadFile(filepath.Join(dir, "words"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		_ = os.Remove(filepath.Join(dir, "words"))
+		return string(text)
+	}
+}
+
+func TestNFS(t *testing.T) {
+	asRoot(t)
+	words := mountProgram(t)
+	w := start(t)
+	w.volume("share", "", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "fd00::1", Path: "/b"}})
+	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}]}],
+		volumes: [{name: a, nfs: {server: files.test, path: /a, readOnly: true}}, {name: b, persistentVolumeClaim: {claimName: share}}]}`)
+	w.mount(p)
+	w.mount(p) // what is mounted is not mounted again
+	at := func(name string) string { return w.at(p, "nfs", name) }
+	got := strings.Split(strings.TrimSpace(words()), "\n")
+	slices.Sort(got)
+	if want := []string{"-t nfs -- [fd00::1]:/b " + at("share"), "-t nfs -o ro -- files.test:/a " + at("a")}; !slices.Equal(got, want) {
+		t.Errorf("mount was called with\n%q, want\n%q", got, want)
+	}
+	if got, want := w.show(p), []string{"/a <- /volumes/kubernetes.io~nfs/a ro", "/b <- /volumes/kubernetes.io~nfs/share"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, name := range []string{"a", "share"} {
+		if is, err := mounts.Is(at(name)); !is || err != nil {
+			t.Errorf("%s is not mounted: %v", name, err)
+		}
+	}
+	if err := w.Unmount(t.Context(), p.UID); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(at("a")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of the mount is left: %v", err)
+	}
+	// A server that is away, and one whose name is an option of mount.
+	far := w.Pod("far", `{containers: [{name: c, volumeMounts: [{name: a, mountPath: /a}]}], volumes: [{name: a, nfs: {server: "--away", path: /a}}]}`)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.Mount(ctx, far) }()
+	w.Until("the failure to be told", func() bool {
+		return slices.ContainsFunc(w.Events(), func(e string) bool {
+			return strings.HasPrefix(e, `Warning FailedMount MountVolume.SetUp failed for volume "a" : mount failed: exit status 32`) && strings.Contains(e, "Output: Connection timed out")
+		})
+	})
+	stop()
+	if err := <-done; err == nil {
+		t.Error("a volume of a server that is away is mounted")
+	}
+	if got := words(); !strings.HasPrefix(got, "-t nfs -- --away:/a ") {
+		t.Errorf("mount was called with %q", got)
+	}
+}
