@@ -32,7 +32,8 @@ var layers = []layer{
 	{"kinds/codec", "kinds/kind kv errs", "bytes and objects, nothing else"},
 	{"kinds/gr", "", "names of resources, for whoever speaks of them"},
 	{"kinds/stream", "", "options are values, for the API and for nodes"},
-	{"kinds/*", "kinds/kind kinds/check kinds/core kinds/gr kinds/stream errs", "a kind is declared, not wired; pod templates of core are part of other kinds"},
+	{"kinds/period", "", "seconds of objects are times, for whoever counts them"},
+	{"kinds/*", "kinds/kind kinds/check kinds/core kinds/gr kinds/period kinds/stream errs", "a kind is declared, not wired; pod templates of core are part of other kinds"},
 	{"kinds", "kinds kv errs", "the table names every kind"},
 
 	{"client", "kinds hop errs kv", "hop 1 must work the same in another process, where there is no server to import"},

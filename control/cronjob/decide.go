@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/kinds/period"
 )
 
 // event is something to tell people about the CronJob.
@@ -164,7 +166,7 @@ func decide(c *batchv1.CronJob, now time.Time) (p plan) {
 	late := c.Spec.StartingDeadlineSeconds
 	switch {
 	case d.at.IsZero():
-	case late != nil && d.at.Add(time.Duration(*late)*time.Second).Before(now):
+	case late != nil && d.at.Add(period.Seconds(*late)).Before(now):
 		warn("MissSchedule", "Missed scheduled time to start a job: %s", d.at.UTC().Format(time.RFC1123Z))
 	case started(c, d.at):
 	case c.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && len(c.Status.Active) > 0:

@@ -9,6 +9,8 @@ import (
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
+
+	"proa.dev/kinds/period"
 )
 
 const (
@@ -52,7 +54,7 @@ func dueAt(c *batchv1.CronJob, s cron.Schedule, now time.Time, deadline bool) (d
 		d.since = t.Time
 	}
 	if late := c.Spec.StartingDeadlineSeconds; deadline && late != nil {
-		if from := now.Add(-time.Duration(*late) * time.Second); from.After(d.since) {
+		if from := now.Add(-period.Seconds(*late)); from.After(d.since) {
 			d.since = from
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/control/workload"
+	"proa.dev/kinds/period"
 )
 
 // After a failure the next Pod waits, longer with each that follows.
@@ -72,7 +73,7 @@ func finishedAt(p *corev1.Pod) time.Time {
 	if p.DeletionTimestamp != nil {
 		grace := time.Duration(0)
 		if s := p.DeletionGracePeriodSeconds; s != nil {
-			grace = time.Duration(*s) * time.Second
+			grace = period.Seconds(*s)
 		}
 		return p.DeletionTimestamp.Add(-grace)
 	}

@@ -6,6 +6,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/period"
 )
 
 // plan is what to do about Pods.
@@ -52,7 +54,7 @@ func (l *look) deadline() time.Duration {
 	if s.ActiveDeadlineSeconds == nil || l.job.Status.StartTime == nil || suspended(l.job) {
 		return 0
 	}
-	return time.Duration(*s.ActiveDeadlineSeconds)*time.Second - l.now.Sub(l.job.Status.StartTime.Time)
+	return period.Seconds(*s.ActiveDeadlineSeconds) - l.now.Sub(l.job.Status.StartTime.Time)
 }
 
 // judge finds out whether the Job has come to its end. What an earlier look has found stays; failures come before success.

@@ -14,6 +14,7 @@ import (
 	"proa.dev/control/workload"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/period"
 	"proa.dev/kinds/placement"
 )
 
@@ -143,7 +144,7 @@ func stay(taints []corev1.Taint, tolerations []corev1.Toleration) (after time.Du
 			tolerated = true
 			if s := t.TolerationSeconds; s != nil {
 				forever = false
-				after = min(after, max(0, time.Duration(*s)*time.Second))
+				after = min(after, max(0, period.Seconds(*s)))
 			}
 		}
 		if !tolerated {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"proa.dev/kinds/period"
 )
 
 // podUsage adds what a pod uses. A pod that has ended is only counted as stored.
@@ -34,7 +36,7 @@ func alive(pod *corev1.Pod, now time.Time) bool {
 	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds == nil {
 		return true
 	}
-	grace := time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+	grace := period.Seconds(*pod.DeletionGracePeriodSeconds)
 	return !now.After(pod.DeletionTimestamp.Add(grace))
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/kinds/period"
 )
 
 // Options say what of a log is wanted.
@@ -44,7 +46,7 @@ func OptionsOf(o *corev1.PodLogOptions, now time.Time) Options {
 	}
 	switch {
 	case o.SinceSeconds != nil:
-		out.Since = now.Add(-time.Duration(*o.SinceSeconds) * time.Second)
+		out.Since = now.Add(-period.Seconds(*o.SinceSeconds))
 	case o.SinceTime != nil:
 		out.Since = o.SinceTime.Time
 	}

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/kinds/period"
 	"proa.dev/node/cri"
 	"proa.dev/node/fact"
 )
@@ -21,11 +22,11 @@ const leastGrace = 2 * time.Second
 func grace(p *corev1.Pod, override *int64) time.Duration {
 	switch {
 	case p.DeletionGracePeriodSeconds != nil:
-		return time.Duration(*p.DeletionGracePeriodSeconds) * time.Second
+		return period.Seconds(*p.DeletionGracePeriodSeconds)
 	case override != nil:
-		return time.Duration(*override) * time.Second
+		return period.Seconds(*override)
 	case p.Spec.TerminationGracePeriodSeconds != nil:
-		return time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second
+		return period.Seconds(*p.Spec.TerminationGracePeriodSeconds)
 	}
 	return leastGrace
 }

@@ -13,6 +13,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/kinds/period"
 	"proa.dev/node/fact"
 )
 
@@ -212,7 +213,7 @@ func (w *worker) deadline(p *corev1.Pod, now time.Time) (*Verdict, time.Duration
 	if p.Spec.ActiveDeadlineSeconds == nil || p.Status.StartTime == nil || terminal(p.Status.Phase) {
 		return nil, 0
 	}
-	left := time.Duration(*p.Spec.ActiveDeadlineSeconds)*time.Second - now.Sub(p.Status.StartTime.Time)
+	left := period.Seconds(*p.Spec.ActiveDeadlineSeconds) - now.Sub(p.Status.StartTime.Time)
 	if left > 0 {
 		return nil, left
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/kinds/period"
 )
 
 // Behaviour is how simulated Pods behave when they do not say so themselves. The zero value starts everything at once.
@@ -75,7 +77,7 @@ func lifeOf(p *corev1.Pod, c *corev1.Container) life {
 		if err != nil {
 			return life{}
 		}
-		l.ends, l.after = true, time.Duration(n)*map[string]time.Duration{"": time.Second, "s": time.Second, "m": time.Minute, "h": time.Hour}[m[2]]
+		l.ends, l.after = true, period.Seconds(n*map[string]int64{"": 1, "s": 1, "m": 60, "h": 3600}[m[2]])
 	}
 	if m := exits.FindAllStringSubmatch(text, -1); m != nil {
 		n, err := strconv.ParseInt(m[len(m)-1][1], 10, 32)

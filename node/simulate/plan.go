@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/period"
 )
 
 // step is what comes next for a Pod.
@@ -38,7 +40,7 @@ func plan(p *corev1.Pod, b Behaviour, now time.Time) step {
 	}
 	st.QOSClass = p.Status.QOSClass
 	if d := p.Spec.ActiveDeadlineSeconds; d != nil {
-		if end := st.StartTime.Add(time.Duration(*d) * time.Second); !now.Before(end) {
+		if end := st.StartTime.Add(period.Seconds(*d)); !now.Before(end) {
 			return expired(p, st, now)
 		}
 	}
@@ -48,7 +50,7 @@ func plan(p *corev1.Pod, b Behaviour, now time.Time) step {
 	conditions(p, st, now, w.ready)
 	s := step{status: st, again: w.again, events: w.events}
 	if d := p.Spec.ActiveDeadlineSeconds; d != nil {
-		s.sooner(st.StartTime.Add(time.Duration(*d) * time.Second).Sub(now))
+		s.sooner(st.StartTime.Add(period.Seconds(*d)).Sub(now))
 	}
 	return s
 }
@@ -74,7 +76,7 @@ func boundAt(p *corev1.Pod) time.Time {
 func ending(p *corev1.Pod, b Behaviour, now time.Time) step {
 	var grace time.Duration
 	if g := p.DeletionGracePeriodSeconds; g != nil {
-		grace = time.Duration(*g) * time.Second
+		grace = period.Seconds(*g)
 	}
 	asked := p.DeletionTimestamp.Add(-grace)
 	stop := delay(p, StopAnnotation, b.Stop)

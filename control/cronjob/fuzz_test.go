@@ -1,0 +1,45 @@
+package cronjob
+
+import (
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Whatever the schedule: a run that is due was due before now and no longer ago than it may be late, and the next look is later.
+func FuzzDue(f *testing.F) {
+	f.Add("*/5 * * * *", "Europe/Berlin", int64(1_700_000_000), int64(1_700_100_000), int64(600))
+	f.Add("0 0 31 2 *", "", int64(0), int64(1_700_000_000), int64(-1))
+	f.Add("@every 1h", "Etc/UTC", int64(1_700_000_000), int64(1_700_003_600), int64(10_000_000_000))
+	f.Add("CRON_TZ=Asia/Tokyo @daily", "", int64(1_600_000_000), int64(1_700_000_000), int64(0))
+	f.Fuzz(func(t *testing.T, schedule, zone string, born, at, late int64) {
+		const most = 4_000_000_000 // some time in 2096
+		if born < 0 || born > most || at < born || at > most || at-born > 20*365*24*3600 {
+			return
+		}
+		c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(born, 0)}, Spec: batchv1.CronJobSpec{Schedule: schedule}}
+		if zone != "" {
+			c.Spec.TimeZone = &zone
+		}
+		if late >= 0 {
+			c.Spec.StartingDeadlineSeconds = &late
+		}
+		s, err := parse(c)
+		if err != nil {
+			return
+		}
+		now := time.Unix(at, 0)
+		d, err := dueAt(c, s, now, true)
+		if err != nil {
+			return
+		}
+		if d.since.After(now) || d.at.After(now) || d.missed < 0 {
+			t.Errorf("at %v: %+v", now, d)
+		}
+		if wait := untilNext(c, s, now); wait < slack {
+			t.Errorf("looks again after %v", wait)
+		}
+	})
+}
