@@ -31,7 +31,7 @@ func parseIndexes(text string, completions int) indexes {
 		}
 		last := first
 		if ranged {
-			if last, err = strconv.Atoi(to); err != nil {
+			if last, err = strconv.Atoi(to); err != nil || last < first {
 				continue
 			}
 		}

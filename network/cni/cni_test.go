@@ -75,3 +75,18 @@ func FuzzConfig(f *testing.F) {
 		}
 	})
 }
+
+// What an agent answers is understood, or an error that tells the runtime to try again.
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte(`{"result":{"cniVersion":"1.1.0"}}`))
+	f.Add([]byte(`{"error":{"code":11,"msg":"later"}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		result, err := read(bytes.NewReader(raw))
+		if err == nil && len(result) > 0 && !json.Valid(result) {
+			t.Errorf("the runtime is handed %q", result)
+		}
+		if err != nil && err.Error() == "" {
+			t.Error("an error without words")
+		}
+	})
+}

@@ -1,0 +1,21 @@
+package ipam
+
+import "testing"
+
+// The networks that nodes get of a range are inside it, of the length asked for, and apart.
+func FuzzRanges(f *testing.F) {
+	f.Add("10.244.0.0/16", "fd00::/48", 24, 64)
+	f.Add("::ffff:10.0.0.0/112", "0.0.0.0/0", 0, 0)
+	f.Fuzz(func(t *testing.T, one, other string, mask4, mask6 int) {
+		ranges, err := Parse([]string{one, other}, mask4, mask6)
+		if err != nil {
+			return
+		}
+		for _, r := range ranges {
+			first, last := r.block(0), r.block(r.size()-1)
+			if !r.holds(first) || !r.holds(last) || first.Bits() != r.NodeMask || r.size() > 1 && first.Overlaps(last) {
+				t.Errorf("%+v: %v … %v", r, first, last)
+			}
+		}
+	})
+}
