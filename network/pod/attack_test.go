@@ -140,6 +140,20 @@ func TestPodsCannotGoAroundTheNode(t *testing.T) {
 
 // shout sends a UDP packet for one receiver in a frame for many.
 func shout(t *testing.T, mac net.HardwareAddr, from, to netip.Addr) {
+	ip := slices.Concat([]byte{0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0}, from.AsSlice(), to.AsSlice())
+	sum := uint32(0)
+	for i := 0; i < len(ip); i += 2 {
+		sum += uint32(ip[i])<<8 | uint32(ip[i+1])
+	}
+	sum = ^(sum&0xffff + sum>>16)
+	ip[10], ip[11] = byte(sum>>8), byte(sum)
+	cast(t, func(own net.HardwareAddr) []byte {
+		return slices.Concat(mac, own, []byte{8, 0}, ip, []byte{0, 99, 0, 9, 0, 12, 0, 0}, []byte("shou"))
+	})
+}
+
+// cast sends a frame as it is through the interface of a Pod, whose own hardware address it may need.
+func cast(t *testing.T, frame func(own net.HardwareAddr) []byte) {
 	link, err := netlink.LinkByName("eth0")
 	if err != nil {
 		t.Error(err)
@@ -151,15 +165,7 @@ func shout(t *testing.T, mac net.HardwareAddr, from, to netip.Addr) {
 		return
 	}
 	defer unix.Close(fd)
-	ip := slices.Concat([]byte{0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0}, from.AsSlice(), to.AsSlice())
-	sum := uint32(0)
-	for i := 0; i < len(ip); i += 2 {
-		sum += uint32(ip[i])<<8 | uint32(ip[i+1])
-	}
-	sum = ^(sum&0xffff + sum>>16)
-	ip[10], ip[11] = byte(sum>>8), byte(sum)
-	frame := slices.Concat(mac, link.Attrs().HardwareAddr, []byte{8, 0}, ip, []byte{0, 99, 0, 9, 0, 12, 0, 0}, []byte("shou"))
-	if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index}); err != nil {
+	if err := unix.Sendto(fd, frame(link.Attrs().HardwareAddr), 0, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index}); err != nil {
 		t.Error(err)
 	}
 }

@@ -462,24 +462,11 @@ func TestPodsCannotLie(t *testing.T) {
 
 // lie sends an ARP reply: this IP address is at this hardware address.
 func lie(t *testing.T, ip string, mac net.HardwareAddr) {
-	link, err := netlink.LinkByName("eth0")
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer unix.Close(fd)
-	addr := netip.MustParseAddr(ip).AsSlice()
-	frame := slices.Concat([]byte{255, 255, 255, 255, 255, 255}, mac, []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 2}, mac, addr, []byte{255, 255, 255, 255, 255, 255}, addr)
-	to := &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index, Halen: 6, Addr: [8]byte{255, 255, 255, 255, 255, 255}}
+	addr, all := netip.MustParseAddr(ip).AsSlice(), []byte{255, 255, 255, 255, 255, 255}
 	for range 3 {
-		if err := unix.Sendto(fd, frame, 0, to); err != nil {
-			t.Error(err)
-		}
+		cast(t, func(net.HardwareAddr) []byte {
+			return slices.Concat(all, mac, []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 2}, mac, addr, all, addr)
+		})
 	}
 }
 
