@@ -4,7 +4,7 @@ TAGS  := -tags grpcnotrace
 GO    := CGO_ENABLED=0 go
 LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.0
 
-.PHONY: build release up down test unit e2e race lint fuzz conformance compat compat-loops bench gate generate
+.PHONY: build release release-check up down test unit e2e race lint fuzz conformance compat compat-loops bench gate generate
 
 build: bin/kubectl bin/containerd bin/runc
 	$(GO) build $(TAGS) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
@@ -21,6 +21,10 @@ bin/containerd bin/containerd-shim-runc-v2 bin/runc &: $(wildcard parts/*.go par
 release: build
 	$(GO) run ./parts/cmd -pack parts/carry/parts.bin $(addprefix bin/,containerd containerd-shim-runc-v2 runc proa-cni pause kubectl)
 	$(GO) build -tags "grpcnotrace release" -trimpath -ldflags "-s -w" -o bin/release/proa ./cmd/proa
+
+# What was released, alone in a folder: up, a Pod, down --purge. Needs root.
+release-check: release
+	PROA_RELEASE=$(CURDIR)/bin/release/proa $(GO) test $(TAGS) -count=1 -run '^TestRelease$$' ./test/e2e
 
 up: build
 	bin/proa up
