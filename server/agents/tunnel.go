@@ -70,7 +70,7 @@ func (a *Agents) Open(w http.ResponseWriter, req *http.Request, who user.Info) e
 		return nil
 	}
 	t.pods = transport()
-	t.pods.TLSClientConfig = a.direct.TLSClientConfig
+	t.pods.TLSClientConfig, t.pods.MaxIdleConns = a.direct.TLSClientConfig, stream.TunnelStreams/8 // the others are for who needs them now
 	t.pods.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) { return a.Dial(ctx, t.node, addr) }
 	t.expiry = time.AfterFunc(time.Until(req.TLS.PeerCertificates[0].NotAfter), func() { _ = t.conn.Close() })
 	old, err := a.put(t)
