@@ -1,20 +1,34 @@
 package run
 
 import (
+	"context"
+
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds"
+	"proa.dev/kinds/apiextensions"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/resource"
+	"proa.dev/server/definitions"
 	"proa.dev/server/devices"
 )
 
 // kinds are the resources that are served: the built-in ones, with those of gang scheduling if somebody wants them.
 func (c *Config) kinds() []*kind.Def {
-	all := kinds.AllWith(kinds.Hooks{Resource: resource.Hooks{Selector: devices.Check}})
+	all := kinds.AllWith(kinds.Hooks{
+		Resource: resource.Hooks{Selector: devices.Check},
+		Definition: apiextensions.Hooks{
+			Validate: func(c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+				return definitions.Validate(context.Background(), c, old) // the library wants a context, and nothing in it
+			},
+			Warn: definitions.Warn,
+		},
+	})
 	if c.feature(gangs) {
 		return kinds.WithGangs(all)
 	}

@@ -1,6 +1,6 @@
 // Package definitions checks custom resource definitions with the published library: schemas, conversions, columns and CEL rules.
-// It stands apart from the kind because the library links CEL, which only the server may carry; nothing in the product imports it
-// until custom resources are served.
+// It stands apart from the kind because the library links CEL, which only the server may carry. Nothing is compiled before there
+// is a rule.
 package definitions
 
 import (
