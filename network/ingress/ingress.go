@@ -290,6 +290,7 @@ func (s *Server) rebuild() {
 			return find[*networkingv1.IngressClass](s.Classes, key{"", name})
 		},
 		service: func(k key) *corev1.Service { return find[*corev1.Service](s.Services, k) },
+		trusted: func(k key) (string, error) { return trusted(find[*corev1.Secret](s.Secrets, k)) },
 	}
 	for o := range s.Ingresses.List("") {
 		if in, ok := o.(*networkingv1.Ingress); ok {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"proa.dev/network/route"
 )
@@ -20,6 +21,7 @@ const (
 	annotationMaxBody  = annotationPrefix + "max-body-size"
 	annotationProtocol = annotationPrefix + "backend-protocol"
 	annotationRewrite  = annotationPrefix + "rewrite-prefix"
+	annotationCA       = annotationPrefix + "backend-ca"
 )
 
 const (
@@ -31,6 +33,7 @@ const (
 type options struct {
 	filters  route.Filters
 	protocol route.Protocol // empty for what the Service says
+	ca       string         // the Secret with the certificates that vouch for HTTPS endpoints; empty for none
 }
 
 // parseOptions reads annotations. What is wrong counts as not said.
@@ -78,6 +81,12 @@ func (o *options) set(name, value string) error {
 			return fmt.Errorf("%.64q is not a path such as /base: it begins with a slash, has letters, digits and -._~ in its elements, and does not climb", value)
 		}
 		o.filters.Rewrite = value
+	case annotationCA:
+		// What cannot be the name of a Secret counts as one that is not there: to verify nothing is not what was meant.
+		if o.ca = value; len(validation.IsDNS1123Subdomain(value)) > 0 {
+			o.ca = "."
+			return fmt.Errorf("%.64q is not the name of a Secret", value)
+		}
 	default:
 		return fmt.Errorf("there is no such annotation")
 	}

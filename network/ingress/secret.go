@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"time"
@@ -51,6 +52,18 @@ func parseCertificate(secret *corev1.Secret) (*route.Certificate, error) {
 		return nil, errors.New("its certificate and key cannot be used together, or are not PEM") // the cause could quote the key
 	}
 	return &c, nil
+}
+
+// trusted are the certificates that a Secret says to trust.
+func trusted(secret *corev1.Secret) (string, error) {
+	if secret == nil {
+		return "", errors.New("there is none")
+	}
+	pem := secret.Data[corev1.ServiceAccountRootCAKey]
+	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		return "", fmt.Errorf("there is no certificate in its %s", corev1.ServiceAccountRootCAKey)
+	}
+	return string(pem), nil
 }
 
 // doubts is what is wrong with a certificate that can be used nevertheless.

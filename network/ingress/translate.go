@@ -23,6 +23,8 @@ type world struct {
 	// class and service find objects; nil where there is none.
 	class   func(name string) *networkingv1.IngressClass
 	service func(k key) *corev1.Service
+	// trusted are the certificates, as PEM, that a Secret says to trust.
+	trusted func(k key) (string, error)
 	// own is the name of the class that needs no object to be ours.
 	own string
 	// secure says that there is a port with TLS.
@@ -247,7 +249,26 @@ func (t *translation) backends(in *networkingv1.Ingress, o options, b *networkin
 	}
 	p := svc.Spec.Ports[at]
 	ref := route.Ref{Namespace: k.namespace, Service: k.name, Port: p.Name, Number: p.Port, Protocol: cmp.Or(o.protocol, spoken(p.AppProtocol), route.HTTP)}
+	ref.Sticky = svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
+	if o.ca != "" && !t.verify(in, o, &ref) {
+		return nil
+	}
 	return []route.Backend{{Ref: ref, Weight: 1}}
+}
+
+// verify makes endpoints prove who they are. Where they cannot, nobody is asked.
+func (t *translation) verify(in *networkingv1.Ingress, o options, ref *route.Ref) bool {
+	if ref.Protocol != route.HTTPS {
+		t.complain(in, badBackend, "%s: endpoints that speak %s cannot prove who they are; %s must say HTTPS", annotationCA, ref.Protocol, annotationProtocol)
+		return false
+	}
+	secret := key{in.Namespace, o.ca}
+	t.secrets[secret] = true
+	var err error
+	if ref.CA, err = t.world.trusted(secret); err != nil {
+		t.complain(in, badBackend, "%s: the Secret %s: %v", annotationCA, secret, err)
+	}
+	return err == nil
 }
 
 // spoken is what the port of a Service says about its protocol, if it is one that is known.

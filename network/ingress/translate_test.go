@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -81,6 +82,12 @@ func TestTranslate(t *testing.T) {
 			ingresses: o.ingresses, own: "proa", secure: !strings.Contains(in, "# no TLS"),
 			class:   func(name string) *networkingv1.IngressClass { return o.classes[name] },
 			service: func(k key) *corev1.Service { return o.services[k] },
+			trusted: func(k key) (string, error) {
+				if k.name != "ca" {
+					return "", errors.New("there is none")
+				}
+				return "PEM of " + k.String(), nil
+			},
 		})
 		return show(p)
 	})
@@ -94,6 +101,12 @@ func show(p plan) string {
 			fmt.Fprintf(&b, " -> %s", to.Ref)
 			if to.Ref.Port != "" {
 				fmt.Fprintf(&b, " (%s)", to.Ref.Port)
+			}
+			if to.Ref.Sticky {
+				b.WriteString(" sticky")
+			}
+			if to.Ref.CA != "" {
+				fmt.Fprintf(&b, " verified by %s", to.Ref.CA)
 			}
 		}
 		if r.Filters != (route.Filters{}) {

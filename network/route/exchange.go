@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -27,7 +26,9 @@ type exchange struct {
 	pool *Pool
 	out  *answer
 	port string // at which the request came in
-	log  *slog.Logger
+	// client is its address.
+	client string
+	log    *slog.Logger
 	// slow ends the request if it is not stopped.
 	slow *time.Timer
 }
@@ -51,13 +52,9 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	if in.TLS != nil {
 		proto = "https"
 	}
-	ip, _, err := net.SplitHostPort(in.RemoteAddr)
-	if err != nil {
-		ip = in.RemoteAddr
-	}
 	h := out.Header
-	h["X-Forwarded-For"] = []string{ip}
-	h["X-Real-Ip"] = []string{ip}
+	h["X-Forwarded-For"] = []string{x.client}
+	h["X-Real-Ip"] = []string{x.client}
 	h["X-Forwarded-Proto"] = []string{proto}
 	h["X-Forwarded-Host"] = []string{in.Host}
 	h["X-Forwarded-Port"] = []string{x.port}
@@ -73,7 +70,7 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	var tried [maxTries]*endpoint
 	last := errNoEndpoint
 	for n := range maxTries {
-		e := x.pool.take(tried[:n])
+		e := x.pool.take(x.client, tried[:n])
 		if e == nil {
 			break
 		}

@@ -66,9 +66,9 @@ func (p *Pool) Set(addrs []netip.AddrPort) {
 }
 
 // take chooses an endpoint for a request, which must release it. Nil says that there is none.
-func (p *Pool) take(tried []*endpoint) *endpoint {
+func (p *Pool) take(client string, tried []*endpoint) *endpoint {
 	for {
-		e := p.pick(tried)
+		e := p.pick(client, tried)
 		if e == nil {
 			return nil
 		}
@@ -81,10 +81,13 @@ func (p *Pool) take(tried []*endpoint) *endpoint {
 }
 
 // pick chooses an endpoint that was not tried yet: the next in turn, or another one that has less to do.
-func (p *Pool) pick(tried []*endpoint) *endpoint {
+func (p *Pool) pick(client string, tried []*endpoint) *endpoint {
 	live := *p.live.Load()
 	if len(live) == 0 {
 		return nil
+	}
+	if p.ref.Sticky {
+		return sticky(client, live, tried)
 	}
 	now := time.Now().UnixNano()
 	turn := int(p.turn.Add(1) % uint64(len(live)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -121,10 +122,19 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward(a, r, way)
 }
 
+// addressOf is the address of who asks.
+func addressOf(r *http.Request) string {
+	ip, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return ip
+}
+
 // forward sends a request to a backend of its rule, and the answer back.
 func (p *Proxy) forward(a *answer, r *http.Request, way *way) {
 	pool := way.pool(rand.Int()) //nolint:gosec // G404: who can guess it gains nothing
-	x := &exchange{way: way, pool: pool, out: a, port: strconv.Itoa(p.HTTPPort), log: p.Log}
+	x := &exchange{way: way, pool: pool, out: a, port: strconv.Itoa(p.HTTPPort), client: addressOf(r), log: p.Log}
 	if r.TLS != nil {
 		x.port = strconv.Itoa(p.HTTPSPort)
 	}

@@ -571,7 +571,7 @@ func TestTurns(t *testing.T) {
 	p.Set(addresses("10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"))
 	count := map[string]int{}
 	for range 300 {
-		count[p.pick(nil).addr]++
+		count[p.pick("", nil).addr]++
 	}
 	if count["10.0.0.1:80"] != 100 || count["10.0.0.2:80"] != 100 {
 		t.Errorf("300 requests went %v", count)
@@ -581,15 +581,15 @@ func TestTurns(t *testing.T) {
 	live[1].rest()
 	count = map[string]int{}
 	for range 300 {
-		count[p.pick(nil).addr]++
+		count[p.pick("", nil).addr]++
 	}
 	if count["10.0.0.2:80"] != 0 || count["10.0.0.1:80"] >= count["10.0.0.3:80"] {
 		t.Errorf("the first is busy, the second away: %v", count)
 	}
-	if e := p.pick([]*endpoint{live[0], live[2]}); e != live[1] {
+	if e := p.pick("", []*endpoint{live[0], live[2]}); e != live[1] {
 		t.Error("one that is away is not tried where there is no other")
 	}
-	if e := p.pick(live); e != nil {
+	if e := p.pick("", live); e != nil {
 		t.Error("one is tried twice")
 	}
 }

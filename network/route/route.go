@@ -82,6 +82,11 @@ type Ref struct {
 	Port     string
 	Number   int32
 	Protocol Protocol
+	// Sticky sends a client, by its address, to the same endpoint as long as that is there.
+	Sticky bool
+	// CA are the certificates, as PEM, of which one must vouch for an HTTPS endpoint by the name SERVICE.NAMESPACE.svc. If empty,
+	// endpoints are not asked who they are.
+	CA string
 }
 
 func (r Ref) String() string {
