@@ -164,7 +164,7 @@ func (c *Client) exchange(ctx context.Context, q *call, want schema.GroupVersion
 		return nil, err
 	}
 	if isStatus(data, q.media) {
-		return nil, nil //nolint:nilnil // as package client has it: success without an object
+		return nil, nil // as package client has it: success without an object
 	}
 	return c.decode(data, q.media, want, into())
 }

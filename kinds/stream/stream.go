@@ -26,14 +26,14 @@ func Log(q url.Values) (*corev1.PodLogOptions, error) {
 		}
 		n, err := strconv.ParseInt(q.Get(name), 10, 64)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // clients know these words
+			return nil, err // clients know these words
 		}
 		*into = &n
 	}
 	if q.Has("sinceTime") {
 		t, err := time.Parse(time.RFC3339, q.Get("sinceTime"))
 		if err != nil && q.Get("sinceTime") != "" {
-			return nil, err //nolint:wrapcheck // clients know these words
+			return nil, err // clients know these words
 		}
 		o.SinceTime = &metav1.Time{Time: t}
 	}

@@ -34,7 +34,7 @@ type Process struct {
 func hold(pid int, child *exec.Cmd) (*Process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) {
-		return nil, nil //nolint:nilnil // there is no such process, and nothing is wrong
+		return nil, nil // there is no such process, and nothing is wrong
 	}
 	if err != nil {
 		return nil, fmt.Errorf("hold process %d: %w", pid, err)
@@ -68,7 +68,7 @@ func Start(c Command) (*Process, error) {
 		return nil, fmt.Errorf("open the log of %s: %w", c.Program, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(c.Program, c.Args...) //nolint:gosec,noctx // G204: the caller says what; it shall outlive every context
+	cmd := exec.Command(c.Program, c.Args...) //nolint:gosec // G204: the caller says what; it shall outlive every context
 	cmd.Dir, cmd.Env = "/", c.Env
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

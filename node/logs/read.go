@@ -204,7 +204,7 @@ func (r *Reader) watch(dir string) (changes, func()) {
 func successor(path string, f *file) (*file, error) {
 	now, err := os.Stat(path)
 	if err != nil || now.Size() == 0 {
-		return nil, nil //nolint:nilerr,nilnil // it is being rotated, or everything is being removed
+		return nil, nil //nolint:nilerr // it is being rotated, or everything is being removed
 	}
 	was, err := f.Stat()
 	if err != nil || os.SameFile(now, was) {
@@ -212,7 +212,7 @@ func successor(path string, f *file) (*file, error) {
 	}
 	next, err := open(path)
 	if gone(err) {
-		return nil, nil //nolint:nilnil // it was there a moment ago, and will be again
+		return nil, nil // it was there a moment ago, and will be again
 	}
 	return next, err
 }

@@ -69,7 +69,7 @@ func translate(w http.ResponseWriter, r *http.Request, to *url.URL, o stream.Com
 	}
 	status, err := run(r.Context(), to, o, [channels]io.ReadWriteCloser(ch))
 	if err != nil {
-		status, _ = json.Marshal(apierrors.NewInternalError(err).Status()) //nolint:errchkjson // made of strings
+		status, _ = json.Marshal(apierrors.NewInternalError(err).Status()) // made of strings
 	}
 	ws.SetWriteDeadline(10 * time.Second)
 	_, _ = ch[channelError].Write(status) // the last word, to whoever is still there
