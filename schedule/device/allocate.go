@@ -20,7 +20,7 @@ type search struct {
 	chosen   map[ID][]int    // whole devices, with the claims that they are for
 	shares   map[ID]*shares
 	left     map[counter]resource.Quantity
-	steps    int
+	steps    int   // how many more devices may be tried
 	err      error // that ends the search
 }
 
@@ -47,7 +47,7 @@ func (a *Allocator) Allocate(node *corev1.Node, claims []*resourcev1.ResourceCla
 	if err != nil {
 		return nil, err
 	}
-	s := &search{Allocator: a, node: node, claims: claims, rules: map[int][]*rule{}, chosen: map[ID][]int{}, shares: map[ID]*shares{}, left: a.counters()}
+	s := &search{Allocator: a, node: node, claims: claims, rules: map[int][]*rule{}, chosen: map[ID][]int{}, shares: map[ID]*shares{}, left: a.counters(), steps: freeSteps + a.purse}
 	for i, claim := range claims {
 		least := 0
 		for j := range claim.Spec.Devices.Requests {
@@ -72,12 +72,14 @@ func (a *Allocator) Allocate(node *corev1.Node, claims []*resourcev1.ResourceCla
 			s.rules[i] = append(s.rules[i], &rule{DeviceConstraint: c})
 		}
 	}
+	found := s.from(0)
+	a.purse = min(a.purse, max(0, s.steps))
 	switch {
-	case s.from(0):
+	case found:
 		return s.results()
 	case s.err != nil:
 		return nil, s.err
-	case s.steps > mostSteps:
+	case s.steps < 0:
 		return nil, fmt.Errorf("node %s: %w", node.Name, errTooLong)
 	case slices.ContainsFunc(devices, func(c *candidate) bool { return c.pool.invalid }):
 		return nil, fmt.Errorf("invalid resource pools were encountered%w", silent{})
@@ -174,15 +176,15 @@ func (s *search) room(at int) int {
 
 // pick chooses the devices of a request one after the other, the next one behind the last, and then goes on to the next request.
 func (s *search) pick(at, next int) bool {
-	if s.steps++; s.steps > mostSteps || s.err != nil {
-		return false
-	}
 	r := &s.requests[at]
 	if len(r.picks) == r.way.count {
 		return s.from(at + 1)
 	}
 	for i := next; i < len(r.way.fits); i++ {
 		if len(r.way.fits)-i < r.way.count-len(r.picks) {
+			return false
+		}
+		if s.steps--; s.steps < 0 || s.err != nil {
 			return false
 		}
 		c := r.way.fits[i]

@@ -41,13 +41,18 @@ var (
 	errTooLong     = errors.New("timed out trying to allocate devices")
 )
 
-// mostSteps bounds the search, which can be as long as there are ways to combine devices.
-const mostSteps = 200_000
+// A search can be as long as there are ways to combine devices. On each node it may try freeSteps devices; beyond that all
+// nodes together have a purse. So a claim for which every search is long costs a moment, however many nodes there are.
+const (
+	freeSteps = 2_000
+	purse     = 1_000_000
+)
 
-// Allocator allocates devices on any node.
+// Allocator allocates devices on any node, one node at a time.
 type Allocator struct {
 	in    Input
 	pools []*pool
+	purse int
 }
 
 // pool are the slices of one pool that are of its newest generation.
@@ -61,7 +66,7 @@ type pool struct {
 
 // New sorts the slices into pools.
 func New(in Input) *Allocator {
-	a := &Allocator{in: in}
+	a := &Allocator{in: in, purse: purse}
 	byName := map[[2]string]*pool{}
 	for _, s := range in.Slices {
 		key := [2]string{s.Spec.Driver, s.Spec.Pool.Name}
