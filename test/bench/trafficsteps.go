@@ -149,7 +149,7 @@ func (a *arena) changes(ctx context.Context, n int) error {
 	if err := a.fill(ctx, n); err != nil {
 		return err
 	}
-	const count = 20
+	const count = 16
 	name := "moving-" + strconv.Itoa(n)
 	service, err := a.service(ctx, name)
 	if err != nil {
@@ -202,7 +202,7 @@ func (a *arena) ready(ctx context.Context) error {
 	if err := a.fill(ctx, 10); err != nil {
 		return err
 	}
-	const count = 15
+	const count = 12
 	pods := place{door: a.core, namespace: a.namespace, resource: "pods"}
 	var took []time.Duration
 	for i := range count {
