@@ -75,65 +75,90 @@ func (s *Server) begin(ctx context.Context, r *Request, def *kind.Def, obj, old 
 	return tx.err
 }
 
-// put makes the transaction of one write and its claims.
+// put makes the transaction of one write and its claims. What it returns may be shared with the cache: it is read-only. old is
+// never changed.
 func (s *Server) put(ctx context.Context, r *Request, def *kind.Def, obj, old kind.Object, rev int64, tx *txn) (kind.Object, int64, error) {
-	w := kv.Write{Rev: rev, TTL: def.TTL}
-	last := old
-	if obj != nil {
-		last = obj
-		w.Key = def.Key(obj.GetNamespace(), obj.GetName())
-		var err error
-		if w.Value, err = s.State.Codec.Store(obj); err != nil {
+	if obj == nil {
+		return s.erase(ctx, r, def, old, rev, tx)
+	}
+	w := kv.Write{Key: def.Key(obj.GetNamespace(), obj.GetName()), Rev: rev, TTL: def.TTL}
+	var err error
+	if w.Value, err = s.State.Codec.Store(obj); err != nil {
+		return nil, 0, err
+	}
+	if old != nil && len(tx.writes) == 0 {
+		same, err := s.same(ctx, def, w, old)
+		if err != nil {
 			return nil, 0, err
 		}
-		if old != nil && len(tx.writes) == 0 {
-			same, err := s.same(ctx, w, old)
-			if err != nil {
-				return nil, 0, err
-			}
-			if same {
-				out, err := s.State.Codec.Load(def, kv.Pair{Value: w.Value, Rev: rev})
-				return out, rev, err // nothing changes, nothing is written
-			}
+		if same {
+			out, err := s.State.Codec.Load(def, kv.Pair{Value: w.Value, Rev: rev})
+			return out, rev, err // nothing changes, nothing is written
 		}
-	} else {
-		w.Key = def.Key(old.GetNamespace(), old.GetName())
 	}
-	if r.Options.DryRun {
-		if obj != nil { // as it would have been stored
-			said := obj.GetResourceVersion()
-			var err error
-			if last, err = s.State.Codec.Load(def, kv.Pair{Value: w.Value}); err != nil {
-				return nil, 0, err
-			}
-			last.SetResourceVersion(said)
+	if r.Options.DryRun { // as it would have been stored
+		out, err := s.State.Codec.Load(def, kv.Pair{Value: w.Value})
+		if err != nil {
+			return nil, 0, err
 		}
-		return s.dry(ctx, w, last, rev)
+		out.SetResourceVersion(obj.GetResourceVersion())
+		return s.dry(ctx, w, out, rev)
 	}
-	at, err := s.State.Store.Commit(ctx, append([]kv.Write{w}, tx.writes...)...)
-	if err != nil {
-		return nil, 0, passConflict(err)
-	}
-	if obj != nil && r.compact {
+	if r.compact {
+		at, err := s.transact(ctx, w, tx)
+		if err != nil {
+			return nil, 0, err
+		}
 		// What was stored and what goes out are the same bytes but for the version: there is nothing to learn from reading it again.
 		def.Default(obj)
 		obj.SetResourceVersion(strconv.FormatInt(at, 10))
 		return obj, at, nil
 	}
-	if obj != nil {
-		// What the client sees is what was stored, which does not tell an empty list from none.
-		out, err := s.State.Codec.Load(def, kv.Pair{Value: w.Value, Rev: at})
-		return out, at, err
+	// What the client sees is what was stored, which does not tell an empty list from none. So does the cache.
+	offer, err := s.State.offer(def, &w)
+	if err != nil {
+		return nil, 0, err
+	}
+	at, err := s.transact(ctx, w, tx)
+	if err != nil {
+		offer.Withdraw()
+		return nil, 0, err
+	}
+	out, ours := offer.At(at)
+	if !ours {
+		out, err = s.State.Codec.Load(def, kv.Pair{Value: w.Value, Rev: at})
+	}
+	return out, at, err
+}
+
+// erase makes the transaction of one deletion and the claims it gives back.
+func (s *Server) erase(ctx context.Context, r *Request, def *kind.Def, old kind.Object, rev int64, tx *txn) (kind.Object, int64, error) {
+	w := kv.Write{Key: def.Key(old.GetNamespace(), old.GetName()), Rev: rev, TTL: def.TTL}
+	if r.Options.DryRun {
+		return s.dry(ctx, w, old, rev)
+	}
+	at, err := s.transact(ctx, w, tx)
+	if err != nil {
+		return nil, 0, err
 	}
 	out := old.DeepCopyObject().(kind.Object)
 	out.SetResourceVersion(strconv.FormatInt(at, 10))
 	return out, at, nil
 }
 
+// transact commits a write with what belongs to it.
+func (s *Server) transact(ctx context.Context, w kv.Write, tx *txn) (int64, error) {
+	at, err := s.State.Store.Commit(ctx, append([]kv.Write{w}, tx.writes...)...)
+	return at, passConflict(err)
+}
+
 // same says that a write would store what is stored already. An object that was stored in another way, by an older version
 // or with an older key, is not the same, even if nothing in it changes: that is how stored objects are migrated.
-func (s *Server) same(ctx context.Context, w kv.Write, old kind.Object) (bool, error) {
-	was, err := s.State.Codec.Store(old)
+func (s *Server) same(ctx context.Context, def *kind.Def, w kv.Write, old kind.Object) (bool, error) {
+	if size, known := s.State.size(def, w.Key, w.Rev); known && size != len(w.Value) {
+		return false, nil
+	}
+	was, err := s.State.Codec.Store(old.DeepCopyObject().(kind.Object)) // which touches what it encodes
 	if err != nil || !bytes.Equal(was, w.Value) {
 		return false, nil //nolint:nilerr // what cannot be compared is written
 	}

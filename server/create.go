@@ -202,11 +202,11 @@ func (s *Server) act(ctx context.Context, r *Request, body kind.Object) (*Respon
 	if err := s.validate(ctx, r, body, nil); err != nil {
 		return nil, err
 	}
-	if r.Sub.Body != nil {
+	if r.Sub.Body != nil && r.Sub.Body.Echo {
 		body = s.own(r, r.Sub.Body.New(), body)
 	}
 	call := &kind.Call{Namespace: r.Namespace, Name: r.Name, Body: body, DryRun: r.Options.DryRun}
-	return done(r.Sub.Do(ctx, s.door(r), call, parent.DeepCopyObject().(kind.Object)))
+	return done(r.Sub.Do(ctx, s.door(r), call, parent))
 }
 
 // done is the answer of an action: what it returns, or success.

@@ -60,11 +60,11 @@ func (d *door) Modify(ctx context.Context, gr schema.GroupResource, namespace, n
 		if err != nil {
 			return nil, err
 		}
-		old, obj := cur.DeepCopyObject().(kind.Object), cur.DeepCopyObject().(kind.Object)
+		obj := cur.DeepCopyObject().(kind.Object)
 		if err := change(obj); err != nil {
 			return nil, err
 		}
-		out, at, err := s.commit(ctx, r, def, obj, old, rev)
+		out, at, err := s.commit(ctx, r, def, obj, cur, rev)
 		if _, lost := errors.AsType[*kv.Conflict](err); lost && try < maxTries {
 			continue
 		}

@@ -82,6 +82,15 @@ func (l *local) object(ctx context.Context, r *Request) (kind.Object, error) {
 	return obj, nil
 }
 
+// own serves a request and copies the object, which the cache may have too.
+func (l *local) own(ctx context.Context, r *Request) (kind.Object, error) {
+	obj, err := l.object(ctx, r)
+	if err != nil || obj == nil {
+		return nil, err
+	}
+	return obj.DeepCopyObject().(kind.Object), nil
+}
+
 // serve takes a request through the pipeline, and leaves on the caller's trail what it wrote.
 func (l *local) serve(ctx context.Context, r *Request) (*Response, error) {
 	trail := client.TrailOf(ctx)
@@ -120,11 +129,7 @@ func (l *local) Get(ctx context.Context, gr schema.GroupResource, namespace, nam
 	if err := under(r, gr, sub); err != nil {
 		return nil, err
 	}
-	obj, err := l.object(ctx, r)
-	if err != nil || obj == nil {
-		return nil, err
-	}
-	return obj.DeepCopyObject().(kind.Object), nil
+	return l.own(ctx, r)
 }
 
 // under sets the subresource of a request.
@@ -159,7 +164,7 @@ func (l *local) Create(ctx context.Context, gr schema.GroupResource, obj kind.Ob
 	}
 	r.Object = obj
 	obj.GetObjectKind().SetGroupVersionKind(r.Def.GroupVersionKind)
-	return l.object(ctx, r)
+	return l.own(ctx, r)
 }
 
 // Update stores a changed object or a subresource of it.
@@ -175,7 +180,7 @@ func (l *local) Update(ctx context.Context, gr schema.GroupResource, obj kind.Ob
 	if r.Sub == nil || r.Sub.Body == nil {
 		obj.GetObjectKind().SetGroupVersionKind(r.Def.GroupVersionKind)
 	}
-	return l.object(ctx, r)
+	return l.own(ctx, r)
 }
 
 // Delete removes one object.

@@ -105,6 +105,31 @@ func (s *State) Cache(def *kind.Def) *watch.Cache {
 	return c
 }
 
+// started returns the cache of a resource if somebody has asked for it.
+func (s *State) started(def *kind.Def) *watch.Cache {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.caches[def.Storage().Stored]
+}
+
+// offer decodes what is about to be stored, for the writer and for the cache.
+func (s *State) offer(def *kind.Def, w *kv.Write) (*watch.Offer, error) {
+	obj, err := s.Codec.Load(def, kv.Pair{Value: w.Value})
+	if err != nil {
+		return nil, err
+	}
+	return watch.NewOffer(s.started(def), w.Key, w.Value, obj), nil
+}
+
+// size is how many bytes an object takes in the store at a revision, if a cache knows.
+func (s *State) size(def *kind.Def, key string, rev int64) (int, bool) {
+	c := s.started(def)
+	if c == nil {
+		return 0, false
+	}
+	return c.Size(key, rev)
+}
+
 // entry decodes a pair that the store handed over, as the cache would.
 func (s *State) entry(def *kind.Def, p kv.Pair) (*watch.Entry, error) {
 	obj, err := s.Codec.Load(def, p)

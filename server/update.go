@@ -213,8 +213,13 @@ func (s *Server) change(r *Request) (*change, error) {
 		}
 		return nil, badRequest("the name of the object (%s) does not match the name on the URL (%s)", name, r.Name)
 	}
-	return &change{pinned: body.GetResourceVersion() != "", make: func(old kind.Object) (kind.Object, error) {
-		obj := body.DeepCopyObject().(kind.Object)
+	pinned := body.GetResourceVersion() != ""
+	once := pinned && r.Object == nil // what is pinned is tried once, and nobody else has what came over the wire
+	return &change{pinned: pinned, make: func(old kind.Object) (kind.Object, error) {
+		obj := body
+		if !once {
+			obj = body.DeepCopyObject().(kind.Object)
+		}
 		return s.project(r, old, obj)
 	}}, nil
 }

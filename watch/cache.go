@@ -68,6 +68,8 @@ type Cache struct {
 	moved    chan struct{} // closed and replaced when rev changes and somebody waits
 	waiting  int
 	failed   error // why the cache cannot be filled, for those who wait
+
+	offers offers
 }
 
 // New makes an empty cache; Run fills it.
@@ -154,6 +156,7 @@ func (c *Cache) load(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	first := c.rev.Load() == 0
+	c.offers.clear()
 	c.tree, c.history, c.failed = tree, history{floor: r.Rev}, nil
 	for _, l := range c.lookups {
 		c.refill(l)
@@ -177,6 +180,14 @@ func (c *Cache) entry(p kv.Pair) *Entry {
 	return &Entry{Key: p.Key, Object: obj, Rev: p.Rev, size: len(p.Value)}
 }
 
+// present is the entry of a pair that was just written: its writer may have offered the object.
+func (c *Cache) present(p kv.Pair) *Entry {
+	if obj, ok := c.offers.take(p); ok {
+		return &Entry{Key: p.Key, Object: obj, Rev: p.Rev, size: len(p.Value)}
+	}
+	return c.entry(p)
+}
+
 // apply takes one batch of changes into the cache and hands it to the watchers.
 func (c *Cache) apply(b kv.Batch) {
 	events := make([]*Event, 0, len(b.Changes))
@@ -184,7 +195,7 @@ func (c *Cache) apply(b kv.Batch) {
 		ev := &Event{Type: Modified, Rev: ch.Rev}
 		if ch.Delete {
 			ev.Type, ev.Now = Deleted, &Entry{Key: ch.Key, Rev: ch.Rev}
-		} else if ev.Now = c.entry(ch.Pair); ev.Now == nil {
+		} else if ev.Now = c.present(ch.Pair); ev.Now == nil {
 			continue
 		}
 		events = append(events, ev)

@@ -108,6 +108,15 @@ func (c *Cache) Get(key string) (*Entry, bool) {
 	return c.tree.Get(&Entry{Key: key})
 }
 
+// Size is how many bytes the object under a key takes in the store at a revision, if the cache has it at that revision.
+func (c *Cache) Size(key string, rev int64) (int, bool) {
+	e, ok := c.Get(key)
+	if !ok || e.Rev != rev {
+		return 0, false
+	}
+	return e.size, true
+}
+
 // List returns the entries under a prefix of the cache's keys that keep accepts, in key order, and the revision they
 // are complete to. keep runs under the cache's lock: it must be quick. nil accepts all.
 func (c *Cache) List(prefix string, keep func(kind.Object) bool) ([]*Entry, int64) {

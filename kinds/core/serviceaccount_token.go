@@ -33,6 +33,7 @@ func tokenRequestBody() *kind.Body {
 	return &kind.Body{
 		GroupVersionKind: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
 		New:              func() kind.Object { return &authenticationv1.TokenRequest{} },
+		Echo:             true,
 		Default: func(o kind.Object) {
 			if r, ok := o.(*authenticationv1.TokenRequest); ok && r.Spec.ExpirationSeconds == nil {
 				r.Spec.ExpirationSeconds = new(int64(defaultTokenLife))

@@ -20,7 +20,8 @@ type Door interface { //nolint:interfacebloat // all that a kind may ask of the 
 	Get(ctx context.Context, gr schema.GroupResource, namespace, name string) (Object, error)
 	List(ctx context.Context, gr schema.GroupResource, namespace string) (iter.Seq[Object], error)
 	// Modify changes a copy of the object and stores it if the revision still fits, again and again until
-	// it does or change fails. It does not validate: the caller has checked what it does.
+	// it does or change fails. It does not validate: the caller has checked what it does. What
+	// it returns is shared and read-only.
 	Modify(ctx context.Context, gr schema.GroupResource, namespace, name string, dryRun bool, change func(Object) error) (Object, error)
 	// Remove deletes the object as a DELETE request with these options would.
 	Remove(ctx context.Context, gr schema.GroupResource, namespace, name string, options *metav1.DeleteOptions) (Object, error)

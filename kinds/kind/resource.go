@@ -195,7 +195,7 @@ type Sub[T any] struct {
 	View   func(parent *T) (Object, error)
 	Change func(parent *T, body Object) error
 
-	// Do performs the action on the named parent.
+	// Do performs the action on the named parent, which is shared and read-only.
 	Do func(ctx context.Context, d Door, call *Call, parent *T) (Object, error)
 
 	// Connect says where a stream leads. It looks for the parent itself, because the name may say more than a name.
@@ -256,6 +256,8 @@ type Body struct {
 	// Columns and Row show it in a Table; without them that shows a name and an age.
 	Columns []metav1.TableColumnDefinition
 	Row     func(Object) []any
+	// Echo says that the answer to an action is its body, which then shows who owns its fields.
+	Echo bool
 }
 
 // Call is the request of an action subresource.

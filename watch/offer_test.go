@@ -1,0 +1,140 @@
+package watch_test
+
+import (
+	"bytes"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+	"proa.dev/watch"
+)
+
+// value is a ConfigMap with a word in it, as it is stored and as it is read.
+func (w *world) value(name, word string) ([]byte, kind.Object) {
+	w.Helper()
+	o := &corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Data: map[string]string{"word": word},
+	}
+	b, err := w.codec.Store(o)
+	if err != nil {
+		w.Fatal(err)
+	}
+	read, err := w.codec.Load(w.def, kv.Pair{Value: b})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return b, read
+}
+
+// commit stores a value and waits until the cache has it.
+func (w *world) commit(c *watch.Cache, name string, value []byte, rev int64) (int64, kind.Object) {
+	w.Helper()
+	key := w.def.Key("ns", name)
+	at, err := w.store.Commit(w.Context(), kv.Write{Key: key, Value: value, Rev: rev})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if err := c.WaitFor(w.Context(), at); err != nil {
+		w.Fatal(err)
+	}
+	e, ok := c.Get(key)
+	if !ok || e.Rev != at || e.Object.GetResourceVersion() != strconv.FormatInt(at, 10) {
+		w.Fatalf("the cache has %+v, want revision %d", e, at)
+	}
+	return at, e.Object
+}
+
+func word(o kind.Object) string { return o.(*corev1.ConfigMap).Data["word"] }
+
+// TestOfferIsTaken: the object of an offer becomes that of the cache when, and only when, its bytes come back.
+func TestOfferIsTaken(t *testing.T) {
+	w := newWorld(t)
+	c := w.cache()
+	key := w.def.Key("ns", "a")
+
+	b, obj := w.value("a", "one")
+	offer := watch.NewOffer(c, key, bytes.Clone(b), obj)
+	first, got := w.commit(c, "a", b, 0)
+	if got != obj {
+		t.Error("the cache has decoded what was offered")
+	}
+	if mine, ok := offer.At(first); !ok || mine != obj {
+		t.Errorf("the writer got %v, %v", mine, ok)
+	}
+
+	// Somebody else writes other bytes before ours: they are decoded, and the offer stays for its own.
+	ours, late := w.value("a", "ours")
+	offer = watch.NewOffer(c, key, ours, late)
+	theirs, _ := w.value("a", "theirs")
+	second, got := w.commit(c, "a", theirs, first)
+	if word(got) != "theirs" {
+		t.Errorf("the cache took %q for another's write", word(got))
+	}
+	third, got := w.commit(c, "a", ours, second)
+	if got != late {
+		t.Error("the offer was lost to a write of other bytes")
+	}
+	if mine, ok := offer.At(third); !ok || mine.GetResourceVersion() != strconv.FormatInt(third, 10) {
+		t.Errorf("the writer got %v, %v", mine, ok)
+	}
+}
+
+// TestOfferAtAnotherRevision: the same bytes written by somebody else take the offer; its maker is told to look for itself.
+func TestOfferAtAnotherRevision(t *testing.T) {
+	w := newWorld(t)
+	c := w.cache()
+	b, obj := w.value("a", "same")
+	offer := watch.NewOffer(c, w.def.Key("ns", "a"), b, obj)
+	first, got := w.commit(c, "a", b, 0)
+	if got != obj {
+		t.Error("equal bytes were decoded")
+	}
+	second, again := w.commit(c, "a", b, first)
+	if again == obj {
+		t.Error("one object stands for two revisions")
+	}
+	if _, ok := offer.At(second); ok {
+		t.Error("the writer got the object of another revision")
+	}
+	if obj.GetResourceVersion() != strconv.FormatInt(first, 10) {
+		t.Errorf("the shared object became %s", obj.GetResourceVersion())
+	}
+}
+
+// TestOfferWithdrawn: what was not stored is not taken, not even by the same bytes.
+func TestOfferWithdrawn(t *testing.T) {
+	w := newWorld(t)
+	c := w.cache()
+	b, obj := w.value("a", "x")
+	watch.NewOffer(c, w.def.Key("ns", "a"), b, obj).Withdraw()
+	if _, got := w.commit(c, "a", b, 0); got == obj {
+		t.Error("an offer that was withdrawn was taken")
+	}
+	// Without a cache an offer is only an object.
+	alone := watch.NewOffer(nil, "k", b, obj)
+	if mine, ok := alone.At(7); !ok || mine.GetResourceVersion() != "7" {
+		t.Errorf("got %v, %v", mine, ok)
+	}
+	alone.Withdraw()
+}
+
+// TestOffersAreBounded: offers that nobody stores do not pile up, and a cache that has too many goes on by itself.
+func TestOffersAreBounded(t *testing.T) {
+	w := newWorld(t)
+	c := w.cache()
+	b, obj := w.value("a", "x")
+	for i := range 5000 {
+		watch.NewOffer(c, strconv.Itoa(i), b, obj)
+	}
+	if n := watch.Offers(c); n > 1024 {
+		t.Errorf("%d offers are kept", n)
+	}
+	if _, got := w.commit(c, "a", b, 0); word(got) != "x" {
+		t.Errorf("got %q", word(got))
+	}
+}
