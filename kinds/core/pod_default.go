@@ -95,7 +95,9 @@ func defaultHostPorts(s *corev1.PodSpec) {
 }
 
 func defaultContainer(c *corev1.Container) {
-	orElse(&c.ImagePullPolicy, pullPolicyOf(c.Image))
+	if c.ImagePullPolicy == "" { // every stored one has it, and the name of an image takes long to read
+		c.ImagePullPolicy = pullPolicyOf(c.Image)
+	}
 	orElse(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 	orElse(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {

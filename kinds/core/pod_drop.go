@@ -28,6 +28,9 @@ func dropDisabledFields(s *corev1.PodSpec, annotations map[string]string, old *c
 
 // dropInitAnnotations removes what announced init containers before they were a field.
 func dropInitAnnotations(annotations map[string]string) {
+	if len(annotations) == 0 {
+		return
+	}
 	for _, stage := range []string{"alpha", "beta"} {
 		delete(annotations, "pod."+stage+".kubernetes.io/init-containers")
 		delete(annotations, "pod."+stage+".kubernetes.io/init-container-statuses")
