@@ -132,11 +132,18 @@ func TestNarrowRights(t *testing.T) {
 		t.Errorf("message %q, want %q", st.Message, want)
 	}
 	eve.must(200, "GET", maps+"?fieldSelector=metadata.name=mine", "")
-	eve.status(404, "GET", maps+"/mine", "")
+	eve.status(404, "GET", maps+"/mine", "") // which is not there yet
 	eve.status(403, "GET", maps+"/other", "")
 	eve.status(403, "GET", maps+"?watch=1", "")
 	eve.status(403, "GET", maps+"?fieldSelector=metadata.name=other", "")
 	eve.status(403, "GET", "/api/v1/watch/namespaces/default/configmaps", "")
+	eve.status(403, "GET", "/api/v1/watch/namespaces/default/configmaps/other", "")
+	eve.status(403, "GET", "/api/v1/watch/namespaces/default/configmaps/mine?fieldSelector=metadata.name=other", "")
+	w.must(201, "POST", maps, `{"metadata":{"name":"mine"}}`)
+	w.must(201, "POST", maps, `{"metadata":{"name":"other"}}`)
+	if code, text := eve.do("GET", "/api/v1/watch/namespaces/default/configmaps/mine?timeoutSeconds=1", ""); code != 200 || !strings.Contains(text, `"name":"mine"`) || strings.Contains(text, `"name":"other"`) {
+		t.Errorf("a watch of one object: %d %s", code, text)
+	}
 	eve.status(403, "GET", "/api/v1/configmaps", "")
 	eve.status(403, "GET", "/api/v1/nodes", "")
 	eve.status(403, "GET", "/apis/example.com/v1/things", "")

@@ -151,6 +151,9 @@ func (r *Request) parseList(q url.Values) error {
 			return err
 		}
 	}
+	if err := l.of(r); err != nil {
+		return err
+	}
 	if s := q.Get("limit"); s != "" {
 		if l.Limit, err = strconv.ParseInt(s, 10, 64); err != nil {
 			return badRequest("strconv.ParseInt: parsing %q: invalid syntax", s)
@@ -173,6 +176,18 @@ func (r *Request) parseList(q url.Values) error {
 	internalversion.SetListOptionsDefaults(in, !r.noWatchList)
 	if errs := listvalidation.ValidateListOptions(in, !r.noWatchList); len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	return nil
+}
+
+// of selects the one object that the path of a watch names.
+func (l *ListOptions) of(r *Request) error {
+	switch {
+	case r.Name == "":
+	case l.Fields == nil || l.Fields.Empty():
+		l.Fields = fields.OneTermEqualSelector("metadata.name", r.Name)
+	case l.exact("metadata.name") != r.Name:
+		return badRequest("fieldSelector metadata.name doesn't match requested name")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -243,5 +244,30 @@ func TestWatchesHaveNoPages(t *testing.T) {
 	r.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/api/v1/namespaces/ns/configmaps?watch=1&timeoutSeconds=1&continue=abc", nil))
 	if want := "resourceVersionMatch is forbidden when continue is provided"; w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), want) {
 		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+	}
+}
+
+// A watch of one object by its path shows that object, and is allowed to those who may watch it.
+func TestWatchesOfOneObject(t *testing.T) {
+	_, pods := bench(t)
+	for query, want := range map[string]string{
+		"":                                     "",
+		"fieldSelector=metadata.name%3Dmine":   "",
+		"fieldSelector=metadata.name%3Dother":  "fieldSelector metadata.name doesn't match requested name",
+		"fieldSelector=metadata.name!%3Dmine":  "fieldSelector metadata.name doesn't match requested name",
+		"fieldSelector=spec.nodeName%3Dn":      "fieldSelector metadata.name doesn't match requested name",
+		"labelSelector=a%3Db&limit=1&watch=no": "",
+	} {
+		q, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Request{Verb: "watch", Def: pods, Namespace: "ns", Name: "mine"}
+		switch err := r.parse(q); {
+		case want != "" && (err == nil || err.Error() != want):
+			t.Errorf("%s: %v, want %s", query, err, want)
+		case want == "" && (err != nil || r.Options.List.exact("metadata.name") != "mine"):
+			t.Errorf("%s: %v, selects %v", query, err, r.Options.List.Fields)
+		}
 	}
 }
