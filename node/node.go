@@ -143,7 +143,7 @@ type Agent struct {
 // Start brings up the runtime and puts the agent together. Nothing happens to Pods before Run.
 func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	a := &Agent{Config: c, events: client.NewRecorder(c.Client, "kubelet", c.Log).On(c.Name), align: aligned{changed: make(chan struct{}, 1)}}
-	if err := os.MkdirAll(c.Dir, 0o711); err != nil { //nolint:gosec // G301: processes of Pods pass through it
+	if err := folders(c.Dir); err != nil {
 		return nil, fmt.Errorf("make the folder of the node: %w", err)
 	}
 	defer func() {

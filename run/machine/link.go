@@ -35,7 +35,7 @@ func (s *Machine) openLink() error {
 	if os.Geteuid() != 0 {
 		return errors.New("nodes: several nodes need root: they live in network namespaces")
 	}
-	if err := os.MkdirAll(nodesDir(s.DataDir), 0o700); err != nil {
+	if err := os.MkdirAll(nodesDir(s.DataDir), 0o711); err != nil { //nolint:gosec // G301: processes of Pods pass through it
 		return fmt.Errorf("make the folder of the nodes: %w", err)
 	}
 	// All nodes run the same programs, which a release unpacks once.

@@ -87,6 +87,10 @@ func (p *place) run(ctx context.Context) error {
 	if err := keepRuntime(p.dataDir, config.Own); err != nil {
 		return err
 	}
+	// Processes of Pods with users of their own pass through it; nothing in it is for them to read.
+	if err := os.Chmod(p.dataDir, 0o711); err != nil { //nolint:gosec // G302: see above
+		return fmt.Errorf("let Pods pass through the data folder: %w", err)
+	}
 	agent, err := node.Start(ctx, config)
 	if err != nil {
 		return err

@@ -50,6 +50,10 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// As /var/lib: Pods with users of their own must be able to pass through.
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // G302: see above
+		t.Fatal(err)
+	}
 	for _, sub := range []string{"static", "mirrors", "home"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
 			t.Fatal(err)
