@@ -41,7 +41,7 @@ const (
 )
 
 const (
-	usualHealthz = "0.0.0.0:10256"
+	usualHealthz = ":10256" // of both families
 	nowhere      = "off"
 )
 

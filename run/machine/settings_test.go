@@ -12,7 +12,7 @@ import (
 func TestTraffic(t *testing.T) {
 	p := &place{NodeConfig: run.Default().Node}
 	var c service.Config
-	if p.traffic(&c); c.Health != "0.0.0.0:10256" || fmt.Sprint(c.Kept) != "[22 2379 2380 10250 8472 10256]" {
+	if p.traffic(&c); c.Health != ":10256" || fmt.Sprint(c.Kept) != "[22 2379 2380 10250 8472 10256]" {
 		t.Errorf("health at %q, %v are kept", c.Health, c.Kept)
 	}
 	p.Healthz = "off"
