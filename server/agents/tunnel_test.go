@@ -519,6 +519,32 @@ func TestOpensAgain(t *testing.T) {
 	}
 }
 
+// TestSeveralServers: an agent has a tunnel to each server. A server that ends takes only its own with it, and one that has none
+// says so.
+func TestSeveralServers(t *testing.T) {
+	f, g := newFront(t), newFront(t)
+	f.route, g.route = nowhere, nowhere
+	g.ca, g.pool = f.ca, f.pool
+	g.TLS.Certificates[0] = *f.ca.named("kube-apiserver", "")
+	echo := fmt.Sprintf("127.0.0.1:%d", echoAt(t))
+	f.runTo(t, "n", []string{f.Listener.Addr().String(), g.Listener.Addr().String()}, "127.0.0.1")
+	f.has(t, "n", nil)
+	have := g.has(t, "n", nil)
+	open := g.dial(t, echo)
+	defer func() { _ = open.Close() }()
+	f.Agents.Close()
+	if _, err := f.Dial(t.Context(), "n", echo); err == nil || !strings.Contains(err.Error(), "has no tunnel to this server") {
+		t.Errorf("without a tunnel: %v", err)
+	}
+	got := make([]byte, 2)
+	if _, err := io.WriteString(open, "ok"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(open, got); err != nil || string(got) != "ok" || g.tunnel("n") != have {
+		t.Errorf("the other server: %q, %v", got, err)
+	}
+}
+
 // TestFull: a tunnel has room for so many connections, and the others learn it at once; room that is free again is used.
 func TestFull(t *testing.T) {
 	f := newFront(t)
