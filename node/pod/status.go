@@ -211,7 +211,8 @@ func describe(s Seen, c *corev1.Container, run *fact.Container, old *corev1.Cont
 	if s.Devices != nil {
 		st.AllocatedResourcesStatus = s.Devices(c)
 	}
-	if run.StopSignal != "" {
+	// The API keeps the field only where its feature is on, and only there it is answered.
+	if run.StopSignal != "" && c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
 		st.StopSignal = new(corev1.Signal(run.StopSignal))
 	}
 	return st

@@ -37,3 +37,15 @@ func TestStoredStatusIsStable(t *testing.T) {
 		t.Errorf("stored:\n%+v\nderived again:\n%+v", stored, again)
 	}
 }
+
+// The signal that ends a container is told of those that were asked to have another one; the API forgets that they were, unless
+// its feature is on.
+func TestStopSignal(t *testing.T) {
+	asked := corev1.Container{Name: "asked", Lifecycle: &corev1.Lifecycle{StopSignal: new(corev1.SIGUSR1)}}
+	for _, c := range []corev1.Container{asked, {Name: "usual"}} {
+		st := describe(Seen{}, &c, &fact.Container{Name: c.Name, State: fact.Running, StopSignal: "SIGUSR1"}, nil)
+		if got := st.StopSignal != nil && *st.StopSignal == corev1.SIGUSR1; got != (c.Lifecycle != nil) {
+			t.Errorf("%s: the stop signal is %v", c.Name, st.StopSignal)
+		}
+	}
+}
