@@ -61,12 +61,19 @@ func (s *Server) servePath(w *recorder, req *http.Request, who user.Info) {
 		if l := discovery.Resources(defs, schema.GroupVersion{Group: parts[1], Version: parts[2]}); l != nil {
 			doc = l
 		}
+	case parts[0] == "version" && len(parts) == 1 && req.Method != http.MethodGet:
+		s.fail(w, req, methodNotAllowed())
+		return
 	default:
 		s.Paths.ServeHTTP(w, req)
 		return
 	}
 	if doc == nil {
 		s.fail(w, req, noSuchResource())
+		return
+	}
+	if req.Method != http.MethodGet {
+		s.fail(w, req, methodNotAllowed())
 		return
 	}
 	f, err := negotiate(req, false, false)

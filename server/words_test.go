@@ -271,3 +271,16 @@ func TestWatchesOfOneObject(t *testing.T) {
 		}
 	}
 }
+
+// What only tells something can only be read.
+func TestDocumentsAreOnlyRead(t *testing.T) {
+	r := newRig(t)
+	r.Authn = knows{who: r.who}
+	for _, path := range []string{"/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1", "/version"} {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "POST", path, nil))
+		if w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
