@@ -59,3 +59,46 @@ func TestWritesInVain(t *testing.T) {
 		t.Errorf("migrated twice: %s and %s", migrated, again)
 	}
 }
+
+// TestSharedWithTheCache: what the pipeline answers is the cache's object, and what a caller in this process gets is its own.
+func TestSharedWithTheCache(t *testing.T) {
+	r := newRig(t)
+	cache := r.State.Cache(r.State.Def(mapsOf()))
+	cached := func() kind.Object {
+		t.Helper()
+		if err := cache.Fresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		e, ok := cache.Get("/registry/configmaps/ns/x")
+		if !ok {
+			t.Fatal("the cache does not have it")
+		}
+		return e.Object
+	}
+	untouched := func(what string, mine kind.Object) {
+		t.Helper()
+		mine.SetLabels(map[string]string{"mine": "alone"})
+		if now := cached(); now.GetLabels()["mine"] != "" || now.GetResourceVersion() != mine.GetResourceVersion() {
+			t.Errorf("after %s the cache has labels %v at %s, want none at %s", what, now.GetLabels(), now.GetResourceVersion(), mine.GetResourceVersion())
+		}
+	}
+	if err := cache.Fresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	made := r.create(mapsOf(), configMap("x"))
+	untouched("a create", made)
+	made.SetLabels(nil)
+	made.SetAnnotations(map[string]string{"a": "b"})
+	changed, err := r.Client(r.who).Update(t.Context(), mapsOf(), made, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	untouched("an update", changed)
+	res, err := r.ask("update", "configmaps", "ns", "x", func(q *Request) { q.Object = configMap("x") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cached() != res.Object {
+		t.Error("the cache has decoded what its writer had in hand")
+	}
+}
