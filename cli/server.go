@@ -93,7 +93,6 @@ func serve(ctx context.Context, env *Env, c proa.Config) error {
 	proa.Quiet(log)
 	c.Machine = &machine.Machine{}
 	return proa.Serve(ctx, c, log, func(s *proa.Server) {
-		proa.Settle()
 		fmt.Fprintf(env.Out, "ready: %s\nkubeconfig: %s\n", s.URL(), s.Kubeconfig())
 	})
 }
