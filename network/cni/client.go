@@ -142,7 +142,7 @@ func ask(socket string, req Request) (json.RawMessage, error) {
 		return nil, fmt.Errorf("encode the request: %w", err)
 	}
 	// The first byte carries the namespace; what follows is JSON.
-	if _, _, err := conn.WriteMsgUnix([]byte{'\n'}, rights, nil); err == nil {
+	if _, _, err = conn.WriteMsgUnix([]byte{'\n'}, rights, nil); err == nil {
 		_, err = conn.Write(msg)
 	}
 	if err == nil {
