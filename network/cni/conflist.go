@@ -28,12 +28,12 @@ func WriteConf(file, name, socket string) error {
 	if err != nil {
 		return fmt.Errorf("encode the CNI configuration: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // G301: any runtime reads it
 		return fmt.Errorf("make the folder of CNI configurations: %w", err)
 	}
 	// The name ends so that no runtime takes the unfinished file for a configuration.
 	tmp := file + ".new"
-	if err := os.WriteFile(tmp, append(raw, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(tmp, append(raw, '\n'), 0o644); err != nil { //nolint:gosec // G306: any runtime reads it, and nothing in it is secret
 		return fmt.Errorf("write the CNI configuration: %w", err)
 	}
 	if err := os.Rename(tmp, file); err != nil {

@@ -169,7 +169,7 @@ func ICMPType(kind byte) []expr.Any {
 	}
 }
 
-// Tuple puts destination address, protocol and port of a packet into the registers, as a key of type Tuple.
+// LoadTuple puts destination address, protocol and port of a packet into the registers, as a key of type Tuple.
 func (f Family) LoadTuple() []expr.Any {
 	return []expr.Any{f.address(f.dst, 1), l4proto(f.afterAddr), dport(f.afterAddr + 1)}
 }
