@@ -73,7 +73,7 @@ func (v *view) follow(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause/2 + rand.N(pause)):
+		case <-time.After(pause/2 + rand.N(pause)): //nolint:gosec // G404: it spreads load
 		}
 		pause = min(2*pause, lastPause)
 	}
