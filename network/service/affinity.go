@@ -67,7 +67,7 @@ func (t *table) saveClients() map[string][]nftables.SetElement {
 		old := &nftables.Table{Family: nftables.TableFamilyINet, Name: t.name}
 		sets, err := c.GetSets(old)
 		if err != nil {
-			return nil // there is no such table
+			return nil //nolint:nilerr // there is no such table
 		}
 		for _, s := range sets {
 			if !strings.HasPrefix(s.Name, clientsPrefix) {
