@@ -29,6 +29,7 @@ type example struct {
 	Metadata   map[string]any `json:"metadata"`
 	object     map[string]any
 	plural     string
+	verbs      []string
 }
 
 // quiet are the loops that leave an object alone once it is there, so that nobody is faster than the test.
@@ -45,7 +46,17 @@ func TestEveryKind(t *testing.T) {
 			s.setenv("KUBECONFIG", copyFile(t, kubeconfig, filepath.Join(s.work, "kubeconfig")))
 			s.must("kubectl", "create", "namespace", kubectl)
 			s.must("kubectl", "config", "set-context", "--current", "--namespace="+kubectl)
-			for i, e := range served(t, s, examples(t, kubectl)) {
+			all := examples(t, kubectl)
+			for _, e := range served(t, s, all, "create") {
+				if !lives(e) {
+					t.Run(e.plural+" are asked", func(t *testing.T) {
+						one := newScript(t, "", s.bins)
+						one.setenv("KUBECONFIG", s.env["KUBECONFIG"])
+						one.ask(e)
+					})
+				}
+			}
+			for i, e := range served(t, s, all, "create", "list", "delete", "patch") {
 				t.Run(e.plural+"."+strings.ReplaceAll(e.APIVersion, "/", "."), func(t *testing.T) {
 					t.Parallel()
 					one := newScript(t, "", s.bins)
@@ -57,7 +68,10 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// examples reads the corpus. What the API cannot give back once it is created has no life to test.
+// lives says that objects of a kind are kept. The others are questions, and what can only be created is one.
+func lives(e *example) bool { return slices.Contains(e.verbs, "list") }
+
+// examples reads the corpus.
 func examples(t *testing.T, namespace string) (out []*example) {
 	t.Helper()
 	data, err := os.ReadFile("../compat/corpus/minimal.yaml")
@@ -85,8 +99,8 @@ func examples(t *testing.T, namespace string) (out []*example) {
 	return out
 }
 
-// served keeps those that can be created, listed and deleted, and names their resources.
-func served(t *testing.T, s *script, all []*example) (out []*example) {
+// served keeps those with whose resources one can do all of what the verbs say, and names the resources.
+func served(t *testing.T, s *script, all []*example, verbs ...string) (out []*example) {
 	t.Helper()
 	type resource struct {
 		Name, Kind string
@@ -113,9 +127,9 @@ func served(t *testing.T, s *script, all []*example) (out []*example) {
 	}
 	for _, e := range all {
 		for _, r := range resources[e.APIVersion] {
-			able := !slices.ContainsFunc([]string{"create", "list", "delete", "patch"}, func(v string) bool { return !slices.Contains(r.Verbs, v) })
+			able := !slices.ContainsFunc(verbs, func(v string) bool { return !slices.Contains(r.Verbs, v) })
 			if r.Kind == e.Kind && able && !strings.Contains(r.Name, "/") {
-				e.plural = r.Name
+				e.plural, e.verbs = r.Name, r.Verbs
 				out = append(out, e)
 			}
 		}
@@ -126,61 +140,106 @@ func served(t *testing.T, s *script, all []*example) (out []*example) {
 	return out
 }
 
-// kind takes one object through its life.
+// full is how kubectl is told exactly which resource is meant.
+func (e *example) full() string {
+	group, version, grouped := strings.Cut(e.APIVersion, "/")
+	if !grouped {
+		return e.plural
+	}
+	return e.plural + "." + version + "." + group
+}
+
+// file writes the object with this metadata into a file.
+func (e *example) file(s *script, name string, meta map[string]any) string {
+	s.t.Helper()
+	e.object["metadata"] = meta
+	data, err := json.Marshal(e.object)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	path := filepath.Join(s.work, name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+// known looks the kind up where people do.
+func (s *script) known(e *example) {
+	s.t.Helper()
+	group, _, grouped := strings.Cut(e.APIVersion, "/")
+	name := e.plural
+	if !grouped {
+		group = ""
+	} else {
+		name += "." + group
+	}
+	s.must("kubectl", "api-resources", "--api-group="+group, "-o", "name")
+	if !slices.Contains(strings.Fields(s.stdout), name) {
+		s.t.Fatalf("api-resources do not show %s:\n%s", name, s.stdout)
+	}
+	s.must("kubectl", "explain", e.plural, "--recursive", "--api-version="+e.APIVersion)
+	if !strings.Contains(s.stdout, e.Kind) {
+		s.t.Fatalf("explain does not name %s:\n%s", e.Kind, s.stdout)
+	}
+	s.must("kubectl", "auth", "can-i", "create", e.full())
+}
+
+// ask creates what is only an answer. A binding is one to a Pod, which is not there.
+func (s *script) ask(e *example) {
+	s.t.Helper()
+	s.known(e)
+	file := e.file(s, "object.json", e.Metadata)
+	if e.Kind == "Binding" {
+		if err := s.exec([]string{"kubectl", "create", "-f", file}, true); err != nil || !strings.Contains(s.stderr, "not found") {
+			s.t.Fatalf("a binding of nothing: %v\n%s%s", err, s.stdout, s.stderr)
+		}
+		return
+	}
+	s.must("kubectl", "create", "-f", file, "-o", "yaml")
+	if !strings.Contains(s.stdout, "status:") {
+		s.t.Fatalf("no answer:\n%s", s.stdout)
+	}
+}
+
+// kind takes one object through its life, while somebody watches.
 func (s *script) kind(e *example, i int) {
 	s.t.Helper()
 	name, kept := e.Metadata["name"].(string)
 	if !kept {
 		name = fmt.Sprintf("e2e-%d", i)
 	}
-	e.object["metadata"] = map[string]any{"name": name}
-	file := filepath.Join(s.work, "object.json")
-	data, err := json.Marshal(e.object)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
-	group, version, grouped := strings.Cut(e.APIVersion, "/")
-	typ := e.plural
-	if grouped {
-		typ += "." + version + "." + group
-	}
+	typ := e.full()
 	ref := typ + "/" + name
-	editor := filepath.Join(s.work, "edit.sh")
-	if err := os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/note: [a-z]*/note: edited/' \"$1\"\n"), 0o700); err != nil {
+	changed := e.file(s, "changed.json", map[string]any{"name": name, "labels": map[string]any{"applied": "later"}})
+	file := e.file(s, "object.json", map[string]any{"name": name})
+	s.known(e)
+	s.must("kubectl", "create", "-f", file, "--dry-run=server")
+	s.must("kubectl", "create", "--save-config", "-f", file)
+	if err := s.begin([]string{"kubectl", "get", ref, "-w", "--output-watch-events", "-o", `jsonpath={.type} {.object.metadata.name} {.object.metadata.labels.a}{"\n"}`}); err != nil {
 		s.t.Fatal(err)
 	}
-	s.setenv("EDITOR", editor)
-	s.must("kubectl", "explain", e.plural, "--recursive", "--api-version="+e.APIVersion)
-	s.must("kubectl", "create", "-f", file, "--dry-run=server")
-	s.must("kubectl", "apply", "-f", file)
-	for _, o := range []string{"wide", "yaml", "json", "custom-columns=NAME:.metadata.name,UID:.metadata.uid"} {
-		s.must("kubectl", "get", ref, "-o", o)
-		if !strings.Contains(s.stdout, name) {
-			s.t.Fatalf("get -o %s does not show %s:\n%s", o, name, s.stdout)
-		}
-	}
-	// kubectl 1.33 describes this class by a beta version that 1.37 no longer serves; upstream answers it the same.
-	if old := i >= 100; !old || e.Kind != "VolumeAttributesClass" {
-		s.must("kubectl", "describe", ref)
-	}
+	s.seen("ADDED " + name + " ")
+	s.read(e, ref, name, i >= 100)
 	s.must("kubectl", "wait", "--for=jsonpath={.metadata.name}="+name, ref, "--timeout=60s")
 	s.must("kubectl", "auth", "can-i", "update", typ)
 	s.must("kubectl", "diff", "-f", file)
-	s.must("kubectl", "label", ref, "a=b")
-	s.must("kubectl", "annotate", ref, "note=written")
-	s.must("kubectl", "edit", ref)
-	if e.Kind != "APIService" && e.Kind != "CustomResourceDefinition" {
-		s.must("kubectl", "patch", ref, "--type=strategic", "-p", `{"metadata":{"labels":{"p":"strategic"}}}`)
+	if err := s.exec([]string{"kubectl", "diff", "-f", changed}, true); err != nil || !strings.Contains(s.stdout, "+    applied: later") {
+		s.t.Fatalf("diff of a label: %v\n%s%s", err, s.stdout, s.stderr)
 	}
-	s.must("kubectl", "patch", ref, "--type=merge", "-p", `{"metadata":{"labels":{"p":"merge"}}}`)
-	s.must("kubectl", "patch", ref, "--type=json", "-p", `[{"op":"replace","path":"/metadata/labels/p","value":"json"}]`)
-	s.must("kubectl", "get", ref, "-o", "jsonpath={.metadata.labels.p} {.metadata.annotations.note}")
-	if s.stdout != "json edited" {
-		s.t.Fatalf("after the patches and the edit: %q", s.stdout)
+	s.must("kubectl", "apply", "-f", changed)
+	s.must("kubectl", "apply", "-f", file)
+	s.must("kubectl", "get", ref, "-o", "jsonpath={.metadata.labels.applied}")
+	if s.stdout != "" {
+		s.t.Fatalf("apply has left the label %q", s.stdout)
 	}
+	if e.Kind == "ServiceAccount" {
+		if s.must("kubectl", "create", "token", name); !strings.HasPrefix(s.stdout, "ey") {
+			s.t.Fatalf("no token: %s", s.stdout)
+		}
+	}
+	s.change(e, ref)
+	s.seen("MODIFIED " + name + " b")
 	s.must("kubectl", "apply", "--server-side", "--force-conflicts", "-f", file)
 	s.must("kubectl", "get", ref, "-o", "json")
 	stored := filepath.Join(s.work, "stored.json")
@@ -192,6 +251,64 @@ func (s *script) kind(e *example, i int) {
 	s.must("kubectl", "delete", ref, "--grace-period=0", "--force", "--wait=false")
 	if e.Kind != "Namespace" && e.Kind != "PersistentVolume" && e.Kind != "PersistentVolumeClaim" {
 		s.must("kubectl", "wait", "--for=delete", ref, "--timeout=60s")
+		s.seen("DELETED " + name + " b")
+	}
+	if err := s.end(true); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// seen waits until who watches has seen this.
+func (s *script) seen(line string) {
+	s.t.Helper()
+	err := s.until(func() error {
+		if out := s.back.out.String(); !slices.Contains(strings.Split(out, "\n"), line) {
+			return fmt.Errorf("get -w has not shown %q but\n%s%s", line, out, s.back.errOut.String())
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// read shows the object in all forms.
+func (s *script) read(e *example, ref, name string, old bool) {
+	s.t.Helper()
+	for _, o := range []string{"wide", "yaml", "json", "custom-columns=NAME:.metadata.name,UID:.metadata.uid"} {
+		s.must("kubectl", "get", ref, "-o", o)
+		if !strings.Contains(s.stdout, name) {
+			s.t.Fatalf("get -o %s does not show %s:\n%s", o, name, s.stdout)
+		}
+	}
+	// kubectl 1.33 describes this class by a beta version that 1.37 no longer serves; upstream answers it the same.
+	if !old || e.Kind != "VolumeAttributesClass" {
+		s.must("kubectl", "describe", ref)
+		if !strings.Contains(s.stdout, name) {
+			s.t.Fatalf("describe does not show %s:\n%s", name, s.stdout)
+		}
+	}
+}
+
+// change changes the object in all ways in which single fields are changed.
+func (s *script) change(e *example, ref string) {
+	s.t.Helper()
+	editor := filepath.Join(s.work, "edit.sh")
+	if err := os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/note: [a-z]*/note: edited/' \"$1\"\n"), 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	s.setenv("EDITOR", editor)
+	s.must("kubectl", "label", ref, "a=b")
+	s.must("kubectl", "annotate", ref, "note=written")
+	s.must("kubectl", "edit", ref)
+	if e.Kind != "APIService" && e.Kind != "CustomResourceDefinition" { // which upstream cannot merge so either
+		s.must("kubectl", "patch", ref, "--type=strategic", "-p", `{"metadata":{"labels":{"p":"strategic"}}}`)
+	}
+	s.must("kubectl", "patch", ref, "--type=merge", "-p", `{"metadata":{"labels":{"p":"merge"}}}`)
+	s.must("kubectl", "patch", ref, "--type=json", "-p", `[{"op":"replace","path":"/metadata/labels/p","value":"json"}]`)
+	s.must("kubectl", "get", ref, "-o", "jsonpath={.metadata.labels.p} {.metadata.annotations.note}")
+	if s.stdout != "json edited" {
+		s.t.Fatalf("after the patches and the edit: %q", s.stdout)
 	}
 }
 
