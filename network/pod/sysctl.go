@@ -64,6 +64,9 @@ func readSysctls(file string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's former settings: %w", err)
 	}
+	if former == nil { // the file holds null
+		former = map[string]string{}
+	}
 	return former, nil
 }
 
