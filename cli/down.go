@@ -62,7 +62,7 @@ func down(ctx context.Context, env *Env, c cluster, purge, stay bool) error {
 	} else if err := stop(ctx, env, c, pid); err != nil {
 		return err
 	}
-	left, err := machine.StopAgents(c.dir)
+	left, err := machine.StopAgents(ctx, c.dir)
 	for _, name := range left {
 		fmt.Fprintf(env.Out, "Stopped the agent of node %s\n", name)
 	}

@@ -362,7 +362,7 @@ func (a *Agent) follow(ctx context.Context) {
 				a.entering.Store(u.Pod.UID)
 				v = a.enter(ctx, u.Pod)
 			}
-			a.pods.Update(u.Pod, v)
+			a.pods.Update(u.Pod, v) //nolint:contextcheck // workers live as long as the manager runs
 		}
 		if u.Complete && !a.complete.Swap(true) {
 			a.pods.Complete(ctx)

@@ -29,7 +29,7 @@ func (v *view) fetch(ctx context.Context) ([]kind.Object, int64, error) {
 	defer stop()
 	namespace, q := v.selection()
 	m := mediaOf(v.def.New())
-	resp, err := v.client.send(ctx, &call{method: http.MethodGet, def: v.def, namespace: namespace, query: q, media: m})
+	resp, err := v.client.send(ctx, &call{method: http.MethodGet, def: v.def, namespace: namespace, query: q, media: m}) //nolint:bodyclose // read closes it
 	if err != nil {
 		return nil, 0, err
 	}

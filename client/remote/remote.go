@@ -261,7 +261,7 @@ func (c *Client) open(ctx, life context.Context, def *kind.Def, scope client.Sco
 	c.work.Go(func() {
 		life, stop := context.WithCancel(life)
 		defer stop()
-		defer context.AfterFunc(c.life, stop)()
+		defer context.AfterFunc(c.life, stop)() //nolint:contextcheck // the view ends with its own life and with the client
 		v.follow(life)
 	})
 	return v, nil

@@ -103,7 +103,7 @@ func (c *Client) remove(ctx context.Context, gr schema.GroupResource, namespace,
 	}
 	ctx, stop := context.WithTimeout(ctx, within)
 	defer stop()
-	resp, err := c.send(ctx, &call{method: http.MethodDelete, def: def, namespace: namespace, name: name, query: query, body: body, media: codec.JSON})
+	resp, err := c.send(ctx, &call{method: http.MethodDelete, def: def, namespace: namespace, name: name, query: query, body: body, media: codec.JSON}) //nolint:bodyclose // read closes it
 	if err == nil {
 		_, err = read(resp, maxList)
 	}
@@ -155,7 +155,7 @@ func (c *Client) do(ctx context.Context, q *call, obj kind.Object) (kind.Object,
 }
 
 func (c *Client) exchange(ctx context.Context, q *call, want schema.GroupVersionKind, into func() kind.Object) (kind.Object, error) {
-	resp, err := c.send(ctx, q)
+	resp, err := c.send(ctx, q) //nolint:bodyclose // read closes it
 	if err != nil {
 		return nil, err
 	}

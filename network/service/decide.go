@@ -148,7 +148,7 @@ func decidePort(svc *corev1.Service, sp corev1.ServicePort, ip netip.Addr, endpo
 		externalLocal: externallyAccessible(svc) && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		external:      sp.NodePort != 0 || len(outside.all()) > 0,
 	}
-	choice := choose(endpoints, use, node)
+	choice := choose(endpoints, use)
 	p.cluster, p.local = choice.cluster, choice.local
 	if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		p.affinity = affinity(svc)

@@ -106,7 +106,7 @@ type choice struct {
 }
 
 // choose picks the endpoints for each kind of traffic: those that are ready, or else those that still serve while they end.
-func choose(endpoints []endpoint, use usage, node nodeFacts) (out choice) {
+func choose(endpoints []endpoint, use usage) (out choice) {
 	dying := func(e endpoint) bool { return e.serving && e.terminating }
 	if use.usesCluster() {
 		near := proximity(endpoints)

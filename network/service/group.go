@@ -19,8 +19,8 @@ type move struct {
 
 // update brings a group to the endpoints that are wanted, which are sorted. Those that stay keep their numbers as far as there
 // are no holes: those that come take the numbers of those that go, and then the last ones move into what is left.
-func (g *group) update(want []netip.AddrPort) (moves []move, gone, come []netip.AddrPort) {
-	gone, come = difference(g.endpoints, want)
+func (g *group) update(want []netip.AddrPort) (moves []move) {
+	gone, come := difference(g.endpoints, want)
 	next := slices.Clone(g.endpoints)
 	var holes []int
 	for i, a := range next {
@@ -51,7 +51,7 @@ func (g *group) update(want []netip.AddrPort) (moves []move, gone, come []netip.
 		}
 	}
 	g.endpoints = next
-	return moves, gone, come
+	return moves
 }
 
 // difference compares a list in any order with a sorted one. Both results are sorted.

@@ -114,8 +114,9 @@ func verdict(p port, to target) string {
 		return string(toNobody)
 	case toReject:
 		return gotoPrefix + rejectChain
+	default:
+		return gotoPrefix + chainName(p, string(to))
 	}
-	return gotoPrefix + chainName(p, string(to))
 }
 
 // chainsOf are the chains that a port needs. Where they go on to others, those are there too.

@@ -375,7 +375,7 @@ func (p *Proxy) kept() []uint16 {
 
 func (p *Proxy) complain(problem healthProblem) {
 	message := fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %v", p.NodeName, problem.key, problem.port, problem.err)
-	p.Log.Error(message)
+	p.Log.Error("the endpoints of a Service cannot be asked for their health", "service", problem.key, "port", problem.port, "err", problem.err)
 	if o, ok := p.Services.Get(problem.key.namespace, problem.key.name); ok && p.Complain != nil {
 		p.Complain(o, "FailedToStartServiceHealthcheck", message)
 	}

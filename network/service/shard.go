@@ -118,14 +118,14 @@ func (tx *transaction) regroup(have *chain, want wantedChain) error {
 			return err
 		}
 	}
-	moves, _, _ := have.group.update(want.endpoints)
+	moves := have.group.update(want.endpoints)
 	have.apply(moves, have.key)
 	return nil
 }
 
 // empty takes the endpoints of a chain out of its shard.
 func (tx *transaction) empty(have *chain) {
-	moves, _, _ := have.group.update(nil)
+	moves := have.group.update(nil)
 	have.apply(moves, have.key)
 	have.give()
 	have.space = space{}

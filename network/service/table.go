@@ -270,13 +270,13 @@ func (tx *transaction) updateDirect(k key, before, after map[directKey]*direct) 
 		if old := before[id]; old != nil {
 			d.group = old.group
 		}
-		moves, _, _ := d.group.update(d.want)
+		moves := d.group.update(d.want)
 		id.family.direct.apply(moves, id.element)
 		id.family.owners[id.tuple] = k
 	}
 	for id, d := range before {
 		if after[id] == nil {
-			moves, _, _ := d.group.update(nil)
+			moves := d.group.update(nil)
 			id.family.direct.apply(moves, id.element)
 			delete(id.family.owners, id.tuple)
 		}

@@ -29,8 +29,6 @@ const (
 	cleanup = 30 * time.Second
 	// atOnce is the grace of Pods that must go now, in seconds.
 	atOnce = 1
-	// critical is the priority from which on a Pod is never evicted.
-	critical = 2000000000
 )
 
 // Reason is why an evicted Pod has failed.

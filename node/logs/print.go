@@ -55,7 +55,7 @@ func (p *printer) old(ctx context.Context, o part) error {
 	}
 	defer func() { _ = f.Close() }()
 	if err := f.skip(o.skip); err != nil {
-		return nil //nolint:nilerr // it has become shorter
+		return nil // it has become shorter
 	}
 	rest, err := p.all(ctx, f, nil)
 	if err != nil {

@@ -141,7 +141,7 @@ func (w *worker) depart(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bo
 				return w.m.Retry, false
 			}
 		}
-		w.sweep(ctx, p, f)
+		w.sweep(ctx, f)
 		return 0, false
 	}
 	var runs, boxes []string

@@ -150,7 +150,7 @@ func initialized(p *corev1.Pod, f *fact.Pod, k Known, plan *Plan) bool {
 		c := &p.Spec.InitContainers[i]
 		run, found := current(f, c.Name)
 		if sidecar(c) {
-			if !beside(p, c, run, found, k, plan) && !before {
+			if !beside(c, run, found, k, plan) && !before {
 				return false
 			}
 			continue
@@ -178,7 +178,7 @@ func initialized(p *corev1.Pod, f *fact.Pod, k Known, plan *Plan) bool {
 }
 
 // beside plans a sidecar, and says whether it has started.
-func beside(p *corev1.Pod, c *corev1.Container, run *fact.Container, found bool, k Known, plan *Plan) bool {
+func beside(c *corev1.Container, run *fact.Container, found bool, k Known, plan *Plan) bool {
 	switch {
 	case !found || run.State == fact.Created:
 		plan.start(c.Name, k)

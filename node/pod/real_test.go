@@ -49,7 +49,7 @@ func start(t *testing.T) *bench {
 			t.Skipf("%v; make build puts it there", err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "pod-")
+	dir, err := os.MkdirTemp("", "pod-") //nolint:usetesting // names of t.TempDir are too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}

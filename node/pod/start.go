@@ -123,7 +123,7 @@ func (w *worker) makeSandbox(ctx context.Context, p *corev1.Pod, attempt uint32)
 		config.Linux = &cri.LinuxPodSandboxConfig{}
 	}
 	config.Linux.CgroupParent = parent
-	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil { //nolint:gosec // G301: collectors of logs are other users
 		return fmt.Errorf("make the folder for logs: %w", err)
 	}
 	begin := time.Now()
@@ -229,7 +229,7 @@ func (w *worker) run1(ctx context.Context, p *corev1.Pod, f *fact.Pod, name stri
 	if err != nil {
 		return &fact.Waiting{Reason: "CreateContainerConfigError", Message: err.Error()}
 	}
-	if err := os.MkdirAll(filepath.Join(around.LogDirectory, name), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(around.LogDirectory, name), 0o755); err != nil { //nolint:gosec // G301: collectors of logs are other users
 		return &fact.Waiting{Reason: "CreateContainerError", Message: err.Error()}
 	}
 	made, err := w.m.Client.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: box.ID, Config: config, SandboxConfig: around})

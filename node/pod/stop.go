@@ -162,7 +162,7 @@ func before(p *corev1.Pod, name string, ended map[string]chan struct{}) (out []<
 }
 
 // reset removes all runs of the Pod's containers, so that they begin anew in the same sandbox.
-func (w *worker) reset(ctx context.Context, p *corev1.Pod, f *fact.Pod, ids []string) {
+func (w *worker) reset(ctx context.Context, ids []string) {
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
 		for _, id := range ids {
 			if _, err := w.m.Client.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id}); err != nil && !cri.NotFound(err) {

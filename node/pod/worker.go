@@ -279,9 +279,9 @@ func (w *worker) carry(ctx context.Context, p *corev1.Pod, f *fact.Pod, plan *Pl
 		w.back(p, f, name, now)
 	}
 	if len(plan.Reset) > 0 {
-		w.reset(ctx, p, f, plan.Reset)
+		w.reset(ctx, plan.Reset)
 	}
-	w.sweep(ctx, p, f)
+	w.sweep(ctx, f)
 }
 
 // show writes the status of the Pod, if it has changed. Who wrote in between is not overwritten: the next state of the Pod
@@ -344,7 +344,7 @@ func full(p *corev1.Pod) string { return p.Name + "_" + p.Namespace + "(" + stri
 
 // sweep removes what is of no use any more: runs before the last but one, and sandboxes that have ended. A run that ended
 // stays for its logs, and the one before it for those of --previous.
-func (w *worker) sweep(ctx context.Context, p *corev1.Pod, f *fact.Pod) {
+func (w *worker) sweep(ctx context.Context, f *fact.Pod) {
 	seen := map[string]int{}
 	var old []string
 	for i := range f.Containers {

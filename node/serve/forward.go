@@ -50,7 +50,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 		portforward.ServePortForward(w, r, to, l.Pod.Name, string(l.Pod.UID), o, idle, streamsWithin, portforward.SupportedProtocols)
 	}
 	if tunnel {
-		serveTunnel(w, r, serve)
+		serveTunnel(w, r, serve) //nolint:contextcheck // the request carries it
 		return
 	}
 	serve(w, r)

@@ -116,7 +116,7 @@ func run(ctx context.Context, to *url.URL, o stream.Command, ch [channels]io.Rea
 			}
 		})
 	}
-	var size io.Writer = io.Discard
+	size := io.Writer(io.Discard)
 	if o.TTY {
 		if size, err = open("resize"); err != nil {
 			return nil, err

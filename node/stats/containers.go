@@ -45,7 +45,7 @@ func containerMetrics() map[string]*prometheus.Desc {
 // containers writes what containers use, and under an empty name what their Pods use.
 func (s *Stats) containers(sum *summary.Summary, x *export) {
 	cores := float64(runtime.NumCPU())
-	x.gauge("machine_cpu_cores", metav1.Time{}, &cores)
+	x.gauge("machine_cpu_cores", &cores)
 	if m := sum.Node.Memory; m != nil && m.AvailableBytes != nil && m.WorkingSetBytes != nil {
 		x.bytes("machine_memory_bytes", metav1.Time{}, new(*m.AvailableBytes+*m.WorkingSetBytes))
 	}
@@ -91,7 +91,7 @@ func (s *Stats) containers(sum *summary.Summary, x *export) {
 			}
 			if !c.StartTime.IsZero() {
 				start := float64(c.StartTime.Unix())
-				x.gauge("container_start_time_seconds", metav1.Time{}, &start, labels...)
+				x.gauge("container_start_time_seconds", &start, labels...)
 			}
 		}
 	}

@@ -177,7 +177,8 @@ func (s *Stats) volume(ctx context.Context, p *corev1.Pod, v *corev1.Volume, now
 	st.Name = v.Name
 	if claim != "" {
 		st.PVCRef = &summary.PVCReference{Name: claim, Namespace: p.Namespace}
-		return s.claimed(ctx, p, st)
+		st, found := s.claimed(ctx, p, st)
+		return st, false, found
 	}
 	dir := filepath.Join(s.Dir, "pods", string(p.UID), "volumes", "kubernetes.io~"+plugin, v.Name)
 	fs := full(dir)
@@ -190,25 +191,25 @@ func (s *Stats) volume(ctx context.Context, p *corev1.Pod, v *corev1.Volume, now
 
 // claimed is the volume of a claim: a filesystem of its own, or a folder of a larger one, which is told as it is. Where it is
 // mounted depends on who mounted it.
-func (s *Stats) claimed(ctx context.Context, p *corev1.Pod, st summary.VolumeStats) (summary.VolumeStats, bool, bool) {
+func (s *Stats) claimed(ctx context.Context, p *corev1.Pod, st summary.VolumeStats) (_ summary.VolumeStats, found bool) {
 	if s.VolumeOf == nil {
-		return st, false, false
+		return st, false
 	}
 	name := s.VolumeOf(ctx, p.Namespace, st.PVCRef.Name)
 	if name == "" || name != filepath.Base(name) {
-		return st, false, false
+		return st, false
 	}
 	all, err := filepath.Glob(filepath.Join(s.Dir, "pods", string(p.UID), "volumes", "*", name))
 	if err != nil {
-		return st, false, false
+		return st, false
 	}
 	for _, dir := range all {
 		for _, at := range []string{filepath.Join(dir, "mount"), dir} {
 			if f := full(at); f != nil {
 				st.FsStats = *f
-				return st, false, true
+				return st, true
 			}
 		}
 	}
-	return st, false, false
+	return st, false
 }

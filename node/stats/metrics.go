@@ -66,7 +66,7 @@ func (s *Stats) exported(descs map[string]*prometheus.Desc, depth Depth, of func
 				of(s, sum, x)
 			}
 			for _, name := range []string{"scrape_error", "resource_scrape_error"} {
-				x.gauge(name, metav1.Time{}, &failed)
+				x.gauge(name, &failed)
 			}
 		}})
 		promhttp.HandlerFor(reg, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
@@ -101,9 +101,9 @@ func (x *export) put(kind prometheus.ValueType, name string, at metav1.Time, val
 	x.ch <- m
 }
 
-func (x *export) gauge(name string, at metav1.Time, value *float64, labels ...string) {
+func (x *export) gauge(name string, value *float64, labels ...string) {
 	if value != nil {
-		x.put(prometheus.GaugeValue, name, at, *value, labels)
+		x.put(prometheus.GaugeValue, name, metav1.Time{}, *value, labels)
 	}
 }
 
@@ -180,7 +180,7 @@ func (s *Stats) resource(sum *summary.Summary, x *export) {
 			labels := []string{c.Name, p.PodRef.Name, p.PodRef.Namespace}
 			if !c.StartTime.IsZero() {
 				start := float64(c.StartTime.UnixNano()) / float64(time.Second)
-				x.gauge("container_start_time_seconds", metav1.Time{}, &start, labels...)
+				x.gauge("container_start_time_seconds", &start, labels...)
 			}
 			x.usage("container", c.CPU, c.Memory, c.Swap, labels...)
 		}

@@ -24,7 +24,7 @@ func mountProgram(t *testing.T) (words func() string) {
 	}
 	dir := t.TempDir()
 	script := "#!/bin/sh\necho \"$@\" >> " + dir + "/words\ncase \"$*\" in *away*) echo Connection timed out; exit 32;; esac\nfor last; do :; done\nexec " + real + " -t tmpfs nfs $last\n"
-	if err := os.WriteFile(filepath.Join(dir, "mount"), []byte(script), 0o700); err != nil { //nolint:gosec // G306: it is a program
+	if err := os.WriteFile(filepath.Join(dir, "mount"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))

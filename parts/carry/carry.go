@@ -180,7 +180,7 @@ func (s *Set) unpack(dir, to string) error {
 
 // write writes one program, and says whether it is the one that was packed.
 func (f *file) write(in io.Reader, path string) error {
-	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755) //nolint:gosec // G302: it is a program
 	if err != nil {
 		return err
 	}

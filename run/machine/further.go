@@ -294,7 +294,7 @@ func notHanded() []string {
 
 // removeNode ends a node for good: its agent, its Node, its containers, its network and its files.
 func (s *Machine) removeNode(ctx context.Context, f further) error {
-	if _, err := stopAgent(f); err != nil {
+	if _, err := stopAgent(ctx, f); err != nil {
 		return err
 	}
 	err := s.Own().Delete(ctx, gr.Nodes, "", f.name, metav1.DeleteOptions{})
@@ -324,20 +324,20 @@ func holderOf(dir string) (*apart.Process, error) {
 }
 
 // stopAgent ends the agent of a node, if it runs.
-func stopAgent(f further) (stopped bool, err error) {
+func stopAgent(ctx context.Context, f further) (stopped bool, err error) {
 	p, err := holderOf(f.dir)
 	if err != nil || p == nil {
 		return false, err
 	}
 	defer p.Release()
-	return true, p.Terminate(context.Background(), agentPatience)
+	return true, p.Terminate(ctx, agentPatience)
 }
 
 // StopAgents ends the agents that a server which was killed has left running, and says of which nodes.
-func StopAgents(dataDir string) (names []string, err error) {
+func StopAgents(ctx context.Context, dataDir string) (names []string, err error) {
 	all, err := existing(dataDir)
 	for _, f := range all {
-		stopped, e := stopAgent(f)
+		stopped, e := stopAgent(ctx, f)
 		if stopped {
 			names = append(names, f.name)
 		}

@@ -46,12 +46,12 @@ func needNode(t *testing.T) programs {
 func newMachine(t *testing.T, bins programs, args ...string) *machine {
 	t.Helper()
 	// Not t.TempDir: its names are too long for sockets.
-	dir, err := os.MkdirTemp("", "proa-e2e-")
+	dir, err := os.MkdirTemp("", "proa-e2e-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
 	// As /var/lib: Pods with users of their own must be able to pass through.
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // G302: see above
+	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
 	for _, sub := range []string{"static", "mirrors", "home"} {

@@ -100,7 +100,7 @@ type world struct {
 // newWorld makes one in 198.18.0.0/16 or in 198.19.0.0/16.
 func newWorld(t *testing.T, network int) *world {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "proa-world-")
+	dir, err := os.MkdirTemp("", "proa-world-") //nolint:usetesting // names of t.TempDir are too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}

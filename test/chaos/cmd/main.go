@@ -186,7 +186,7 @@ func (f flags) write(title, text string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(f.out, []byte(chaos.Put(string(document), title, text)), 0o644) //nolint:gosec // G306: everybody may read it
+	return os.WriteFile(f.out, []byte(chaos.Put(string(document), title, text)), 0o644)
 }
 
 func (f flags) rollouts(ctx context.Context, c *chaos.Cluster) error {
