@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	plugins "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	drivers "k8s.io/kubelet/pkg/apis/dra/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -283,9 +284,12 @@ func TestClaims(t *testing.T) {
 	serve(r, filepath.Join(r.config.Dir, "plugins_registry", "cards.sock"), func(s *grpc.Server) { registration.RegisterRegistrationServer(s, c) })
 	call("registered true")
 	create(r, gr.DeviceClasses, &resourcev1.DeviceClass{}, `metadata: {name: cards}`)
-	create(r, gr.ResourceSlices, &resourcev1.ResourceSlice{}, `
+	publish := func() {
+		create(r, gr.ResourceSlices, &resourcev1.ResourceSlice{}, `
 metadata: {name: a-cards}
 spec: {driver: cards.proa.dev, nodeName: a, pool: {name: a, generation: 1, resourceSliceCount: 1}, devices: [{name: k1}]}`)
+	}
+	publish()
 	create(r, gr.ResourceClaimTemplates, &resourcev1.ResourceClaimTemplate{}, `
 metadata: {name: card, namespace: default}
 spec: {spec: {devices: {requests: [{name: card, exactly: {deviceClassName: cards}}]}}}`)
@@ -309,9 +313,14 @@ spec:
 	if err != nil || list.PodResources[0].Containers[0].DynamicResources[0].ClaimResources[0].DeviceName != "k1" {
 		t.Errorf("the pod resources API says %v, %v", list, err)
 	}
-	// Another agent knows what is prepared, and puts it away for the next one.
+	// Another agent knows what is prepared, and puts it away for the next one. What devices there are drivers tell it anew.
 	r.restart()
 	call("registered true")
+	r.until("the slice of the agent before is gone", func() bool {
+		_, err := r.Get(r.Context(), gr.ResourceSlices, "", "a-cards", "")
+		return apierrors.IsNotFound(err)
+	})
+	publish()
 	r.remove("one")
 	call("unprepare")
 	ask("two")

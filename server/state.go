@@ -35,7 +35,7 @@ type State struct {
 	wg   sync.WaitGroup
 
 	defs   atomic.Pointer[table]
-	mu     sync.Mutex // guards caches
+	mu     sync.Mutex // guards caches, and that none begins to run after the end
 	caches map[string]*watch.Cache
 }
 
@@ -67,7 +67,9 @@ func NewState(ctx context.Context, c *codec.Codec, s Store, defs []*kind.Def, lo
 
 // Close ends the caches and waits for them.
 func (s *State) Close() {
+	s.mu.Lock()
 	s.stop()
+	s.mu.Unlock()
 	s.wg.Wait()
 }
 
@@ -101,7 +103,9 @@ func (s *State) Cache(def *kind.Def) *watch.Cache {
 	}
 	c := watch.New(config)
 	s.caches[def.Stored] = c
-	s.wg.Go(func() { c.Run(s.ctx) })
+	if s.ctx.Err() == nil { // otherwise nobody waits for it any more, and it stays empty
+		s.wg.Go(func() { c.Run(s.ctx) })
+	}
 	return c
 }
 
