@@ -188,7 +188,39 @@ func (r *rollout) watch() (stop func()) {
 			}
 		}
 	})
-	return func() { cancel(); w.Stop(); wg.Wait() }
+	return func() {
+		r.Helper()
+		r.caughtUp(pods)
+		cancel()
+		w.Stop()
+		wg.Wait()
+	}
+}
+
+// caughtUp waits until the watch has shown all Pods that there are: what was made before them it has shown, too.
+func (r *rollout) caughtUp(pods dynamic.ResourceInterface) {
+	r.Helper()
+	list, err := pods.List(r.Context(), metav1.ListOptions{})
+	if err != nil {
+		r.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); !r.seen(list); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.Fatal("the watch has not shown all Pods in a minute")
+		}
+	}
+}
+
+func (r *rollout) seen(list *unstructured.UnstructuredList) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range list.Items {
+		o := &list.Items[i]
+		if !r.made[o.GetLabels()["pod-template-hash"]][o.GetUID()] {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *rollout) see(what string, o *unstructured.Unstructured) {
