@@ -33,6 +33,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -95,10 +96,11 @@ func play(t *testing.T, steps []step, controllers []control.Controller, p *pertu
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{T: t, controllers: controllers, perturb: p, names: map[string]string{}, counts: map[string]int{}, uids: map[string]bool{}}
-		s.cluster = proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), except(controllers, "service-account-controller", "root-ca-cert-publisher"))
+		s.cluster = proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), except(controllers, accounts, "root-ca-cert-publisher"))
 		for _, c := range controllers {
 			s.permit(c)
 		}
+		s.begun()
 		synctest.Wait() // until hop 3 has seen the roles
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -117,6 +119,27 @@ func play(t *testing.T, steps []step, controllers []control.Controller, p *pertu
 	})
 	return got
 }
+
+// begun waits until the cluster's own controllers, where they are not under test, have made what every Pod needs. They begin some
+// milliseconds after the server, so that a Pod would sometimes be made to wait and sometimes not.
+func (s *stage) begun() {
+	if slices.ContainsFunc(s.controllers, func(c control.Controller) bool { return c.Name == accounts }) {
+		return
+	}
+	for {
+		_, err := s.cluster.Client.Get(s.Context(), gr.ServiceAccounts, metav1.NamespaceDefault, "default", "")
+		if err == nil {
+			return
+		}
+		if !apierrors.IsNotFound(err) {
+			s.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// accounts is the controller that gives every namespace its first ServiceAccount.
+const accounts = "service-account-controller"
 
 // except keeps some of a cluster's controllers, and of those none that is under test.
 func except(tested []control.Controller, keep ...string) proatest.Option {
