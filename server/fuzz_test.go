@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,6 +120,31 @@ func FuzzDecode(f *testing.F) {
 		}
 		pods.Prepare(obj, nil)
 		pods.Validate(obj, nil)
+	})
+}
+
+// FuzzDeleteOptions: whatever a deletion says, it is refused or can be acted on.
+func FuzzDeleteOptions(f *testing.F) {
+	f.Add("application/json", []byte(`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":-1,"propagationPolicy":"Orphan","dryRun":["All"]}`), "")
+	f.Add("application/yaml", []byte("preconditions: {uid: x, resourceVersion: '1'}"), "")
+	f.Add("application/vnd.kubernetes.protobuf", []byte("k8s\x00\n"), "")
+	f.Add("", []byte(nil), "gracePeriodSeconds=5&dryRun=All&propagationPolicy=Foreground")
+	s, pods := bench(f)
+	f.Fuzz(func(t *testing.T, contentType string, body []byte, query string) {
+		q, _ := url.ParseQuery(query) // what can be read of it
+		r := &Request{Verb: "delete", Def: pods, Body: body}
+		if s.readDelete(r, q, contentType) != nil {
+			return
+		}
+		o := r.Options.Delete
+		if o == nil || r.Options.DryRun != (len(o.DryRun) > 0) {
+			t.Fatalf("%+v was read", r.Options)
+		}
+		pod := &corev1.Pod{}
+		collectors(pods, pod, o)
+		if begin(pods, pod, o, time.Unix(0, 0)); pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds < 0 {
+			t.Errorf("a grace of %d seconds", *pod.DeletionGracePeriodSeconds)
+		}
 	})
 }
 
