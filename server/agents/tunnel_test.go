@@ -545,13 +545,19 @@ func TestSeveralServers(t *testing.T) {
 	}
 }
 
-// TestFull: a tunnel has room for so many connections, and the others learn it at once; room that is free again is used.
-func TestFull(t *testing.T) {
-	f := newFront(t)
+// newHidden is a front that reaches node n by its tunnel alone, and an address there at which everything comes back.
+func newHidden(t *testing.T) (f *front, echo string) {
+	t.Helper()
+	f = newFront(t)
 	f.route = nowhere
-	echo := fmt.Sprintf("127.0.0.1:%d", echoAt(t))
 	f.run(t, "n", "127.0.0.1")
 	f.has(t, "n", nil)
+	return f, fmt.Sprintf("127.0.0.1:%d", echoAt(t))
+}
+
+// TestFull: a tunnel has room for so many connections, and the others learn it at once; room that is free again is used.
+func TestFull(t *testing.T) {
+	f, echo := newHidden(t)
 	var all []net.Conn
 	for range stream.TunnelStreams {
 		all = append(all, f.dial(t, echo))
@@ -577,11 +583,7 @@ func TestFull(t *testing.T) {
 
 // TestSlowReader: somebody who does not read holds nobody else up.
 func TestSlowReader(t *testing.T) {
-	f := newFront(t)
-	f.route = nowhere
-	echo := fmt.Sprintf("127.0.0.1:%d", echoAt(t))
-	f.run(t, "n", "127.0.0.1")
-	f.has(t, "n", nil)
+	f, echo := newHidden(t)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for range 8 {
@@ -607,11 +609,7 @@ func TestSlowReader(t *testing.T) {
 
 // TestDeadlines: a connection through a tunnel keeps to deadlines, as TLS relies on.
 func TestDeadlines(t *testing.T) {
-	f := newFront(t)
-	f.route = nowhere
-	echo := fmt.Sprintf("127.0.0.1:%d", echoAt(t))
-	f.run(t, "n", "127.0.0.1")
-	f.has(t, "n", nil)
+	f, echo := newHidden(t)
 	c := f.dial(t, echo)
 	if _, err := io.WriteString(c, "a"); err != nil {
 		t.Fatal(err)

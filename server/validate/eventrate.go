@@ -3,7 +3,6 @@ package validate
 import (
 	"container/list"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
@@ -99,19 +99,11 @@ func eventRate(limits []eventLimit) func(context.Context, *kind.Admission) error
 				errs = append(errs, fmt.Errorf("limit reached on type %v for key %v", b.Type, key))
 			}
 		}
-		if len(errs) > 0 {
-			return apierrors.NewTooManyRequestsError(together(errs))
+		if err := utilerrors.NewAggregate(errs); err != nil {
+			return apierrors.NewTooManyRequestsError(err.Error())
 		}
 		return nil
 	}
-}
-
-// together is the text of some errors, in brackets if there are several.
-func together(errs []error) string {
-	if len(errs) == 1 {
-		return errs[0].Error()
-	}
-	return "[" + strings.ReplaceAll(errors.Join(errs...).Error(), "\n", ", ") + "]"
 }
 
 // buckets are those of one limit.

@@ -69,21 +69,22 @@ func (m *machine) traces() (out []string) {
 func TestJoinedNodes(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)
-	for _, tool := range []string{"ip", "nsenter", "unshare", "mount"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("machines are played by namespaces, and that needs %s: %v", tool, err)
-		}
-	}
 	w := newWorld(t, 18)
-	m := newMachine(t, bins, "--node-ip", w.machine)
+	w.play(bins, "testdata/joined")
+}
+
+// play starts a cluster on this machine, lets a node join from each place, and runs the scripts of a folder.
+func (w *world) play(bins programs, folder string) {
+	w.t.Helper()
+	m := newMachine(w.t, bins, "--node-ip", w.machine)
 	m.up()
-	tools := archives(t, "tool", "busybox")
+	tools := archives(w.t, "tool", "busybox")
 	m.load(tools)
 	for i, name := range []string{"b", "c"} {
 		w.join(m, name, w.places[i], tools)
 	}
-	for _, path := range scripts(t, "testdata/joined") {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+	for _, path := range scripts(w.t, folder) {
+		w.t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
 			m.script(t, path, map[string]string{"WORLD": w.dir}).run()
 		})
 	}
@@ -97,9 +98,14 @@ type world struct {
 	places  []string // the namespaces of the places
 }
 
-// newWorld makes one in 198.18.0.0/16 or in 198.19.0.0/16.
-func newWorld(t *testing.T, network int) *world {
+// newWorld makes one in 198.18.0.0/16 or in 198.19.0.0/16. The test is skipped where a tool is missing that this or the test needs.
+func newWorld(t *testing.T, network int, tools ...string) *world {
 	t.Helper()
+	for _, tool := range append([]string{"ip", "nsenter", "unshare", "mount"}, tools...) {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("machines are played by namespaces, and that needs %s: %v", tool, err)
+		}
+	}
 	dir, err := os.MkdirTemp("", "proa-world-") //nolint:usetesting // names of t.TempDir are too long for sockets
 	if err != nil {
 		t.Fatal(err)
