@@ -3,6 +3,7 @@ package autoscaling
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -46,13 +47,12 @@ func HorizontalPodAutoscalersV1(hub *kind.Def) *kind.Def {
 	}, toHub, fromHub)
 }
 
+// withoutCarriers leaves what it is given alone: it may be shared, and even to delete what is not there is to write.
 func withoutCarriers(annotations map[string]string) map[string]string {
-	for _, key := range carriers() {
-		if _, there := annotations[key]; there {
-			annotations = maps.Clone(annotations)
-			break
-		}
+	if !slices.ContainsFunc(carriers(), func(key string) bool { _, there := annotations[key]; return there }) {
+		return annotations
 	}
+	annotations = maps.Clone(annotations)
 	for _, key := range carriers() {
 		delete(annotations, key)
 	}

@@ -1,10 +1,13 @@
 package autoscaling
 
 import (
+	"sync"
 	"testing"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // FuzzCarriers checks that what annotations carry can be read again, whatever a client wrote into them.
@@ -22,4 +25,25 @@ func FuzzCarriers(f *testing.F) {
 			t.Errorf("metrics %+v became %+v", hub.Spec.Metrics, again.Spec.Metrics)
 		}
 	})
+}
+
+// TestSharedObjects has several convert one object, as watchers do: under the race detector nobody may write to it.
+func TestSharedObjects(t *testing.T) {
+	hub := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}}}
+	spoke := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b", carriedMetrics: "[]"}}}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 1000 {
+				if got := fromHub(hub).Annotations["a"] + toHub(spoke).Annotations["a"]; got != "bb" {
+					t.Errorf("the annotations became %q", got)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(spoke.Annotations) != 2 {
+		t.Errorf("the converted object has now the annotations %v", spoke.Annotations)
+	}
 }

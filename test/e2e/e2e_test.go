@@ -59,7 +59,12 @@ func start(t *testing.T, bins programs, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Stop)
+	t.Cleanup(func() {
+		if why := s.Dead(); why != "" {
+			t.Errorf("the server did not live as long as its test: %s", why)
+		}
+		s.Stop()
+	})
 	return s.Kubeconfig
 }
 

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -371,9 +372,19 @@ func (s *System) logs() string {
 		if err != nil {
 			continue
 		}
-		fmt.Fprintf(&b, "--- %s\n%s\n", p.name, tail(data, 3000))
+		fmt.Fprintf(&b, "--- %s\n%s\n", p.name, telling(data, 3000))
 	}
 	return b.String()
+}
+
+// telling is the end of a log, or its part from a crash on: what says why is followed by every goroutine there was.
+func telling(log []byte, n int) string {
+	for _, word := range []string{"\npanic: ", "\nfatal error: ", "\nWARNING: DATA RACE"} {
+		if _, crash, ok := bytes.Cut(log, []byte(word)); ok {
+			return strings.TrimSpace(word) + string(crash[:min(len(crash), n)])
+		}
+	}
+	return tail(log, n)
 }
 
 // Stop ends the processes, last started first, and removes their folder unless
