@@ -6,22 +6,27 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds"
+	"proa.dev/kinds/admissionregistration"
 	"proa.dev/kinds/apiextensions"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/resource"
 	"proa.dev/server/definitions"
 	"proa.dev/server/devices"
+	"proa.dev/server/policies"
 )
 
 // kinds are the resources that are served: the built-in ones, with those of gang scheduling if somebody wants them.
 func (c *Config) kinds() []*kind.Def {
-	all := kinds.AllWith(kinds.Hooks{
-		Resource: resource.Hooks{Selector: devices.Check},
+	var all []*kind.Def
+	all = kinds.AllWith(kinds.Hooks{
+		Admission: admissionregistration.Hooks{Compile: policies.Compiler(), Resource: func(k schema.GroupVersionKind) (string, bool) { return resourceOf(all, k) }},
+		Resource:  resource.Hooks{Selector: devices.Check},
 		Definition: apiextensions.Hooks{
 			Validate: func(c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 				return definitions.Validate(context.Background(), c, old) // the library wants a context, and nothing in it
@@ -33,6 +38,16 @@ func (c *Config) kinds() []*kind.Def {
 		return kinds.WithGangs(all)
 	}
 	return all
+}
+
+// resourceOf names the resource of a kind.
+func resourceOf(all []*kind.Def, k schema.GroupVersionKind) (string, bool) {
+	for _, d := range all {
+		if d.GroupVersionKind == k {
+			return d.Resource().Resource, true
+		}
+	}
+	return "", false
 }
 
 // gangRoles let the scheduler see groups of Pods, and those make and see them who may do so with Pods.
