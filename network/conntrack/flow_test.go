@@ -1,0 +1,210 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+const tcp, udp = unix.IPPROTO_TCP, unix.IPPROTO_UDP
+
+// known is a connection as a test says it.
+type known struct {
+	protocol   uint8
+	from, to   string
+	answerFrom string // to, if empty
+	zone       uint16
+	state      uint8
+	answered   bool
+}
+
+// attributes are those that the kernel has of it.
+func (k known) attributes() []byte {
+	direction := func(kind uint16, from, to netip.AddrPort) []byte {
+		fromKind, toKind := uint16(attrFrom4), uint16(attrTo4)
+		if from.Addr().Is6() {
+			fromKind, toKind = attrFrom6, attrTo6
+		}
+		addresses := appendAttribute(appendAttribute(nil, fromKind, from.Addr().AsSlice()...), toKind, to.Addr().AsSlice()...)
+		ports := appendAttribute(nil, attrProtocol, k.protocol)
+		ports = appendAttribute(ports, attrFromPort, binary.BigEndian.AppendUint16(nil, from.Port())...)
+		ports = appendAttribute(ports, attrToPort, binary.BigEndian.AppendUint16(nil, to.Port())...)
+		return appendNested(nil, kind, appendNested(appendNested(nil, attrAddresses, addresses), attrPorts, ports))
+	}
+	from, to := netip.MustParseAddrPort(k.from), netip.MustParseAddrPort(k.to)
+	answers := to
+	if k.answerFrom != "" {
+		answers = netip.MustParseAddrPort(k.answerFrom)
+	}
+	b := append(direction(attrAsked, from, to), direction(attrAnswered, answers, from)...)
+	const confirmed, attrTimeout = 1 << 3, 7
+	status := uint32(confirmed)
+	if k.answered {
+		status |= answered
+	}
+	b = appendAttribute(b, attrStatus, binary.BigEndian.AppendUint32(nil, status)...)
+	b = appendAttribute(b, attrTimeout, 0, 0, 2, 0)
+	if k.state != 0 {
+		b = appendNested(b, attrState, appendNested(nil, attrTCP, appendAttribute(nil, attrTCPState, k.state)))
+	}
+	if k.zone != 0 {
+		b = appendAttribute(b, attrZone, binary.BigEndian.AppendUint16(nil, k.zone)...)
+	}
+	return b
+}
+
+func (k known) family() uint8 { return Filter{Six: strings.HasPrefix(k.from, "[")}.family() }
+
+func (k known) message() []byte { return append([]byte{k.family(), 0, 0, 0}, k.attributes()...) }
+
+func (f *Flow) String() string {
+	return fmt.Sprintf("%d %v>%v %v>%v state %d", f.Protocol, f.Asked.From, f.Asked.To, f.Answered.From, f.Answered.To, f.State)
+}
+
+func TestFlowIsRead(t *testing.T) {
+	for want, k := range map[string]known{
+		"17 10.0.0.1:1234>10.96.0.10:53 10.0.0.2:5353>10.0.0.1:1234 state 0":             {protocol: udp, from: "10.0.0.1:1234", to: "10.96.0.10:53", answerFrom: "10.0.0.2:5353"},
+		"6 [fd00::1]:1234>[fd00::10]:80 [fd00::10]:80>[fd00::1]:1234 state 3":            {protocol: tcp, from: "[fd00::1]:1234", to: "[fd00::10]:80", state: 3, answered: true},
+		"6 10.0.0.1:40000>10.96.0.10:80 198.51.100.9:8080>10.0.0.1:40000 state 1":        {protocol: tcp, from: "10.0.0.1:40000", to: "10.96.0.10:80", answerFrom: "198.51.100.9:8080", state: 1, zone: 7},
+		"132 10.0.0.1:40000>10.96.0.10:80 10.96.0.10:80>10.0.0.1:40000 state 0":          {protocol: unix.IPPROTO_SCTP, from: "10.0.0.1:40000", to: "10.96.0.10:80"},
+		"17 [::ffff:10.0.0.1]:1>[fd00::10]:53 [fd00::10]:53>[::ffff:10.0.0.1]:1 state 0": {protocol: udp, from: "[::ffff:10.0.0.1]:1", to: "[fd00::10]:53"},
+	} {
+		var f Flow
+		if !f.read(k.message()) || f.String() != want {
+			t.Errorf("read  %v\nwant %s", &f, want)
+		}
+		if got := f.status&answered != 0; got != k.answered {
+			t.Errorf("%s: answered %v", want, got)
+		}
+	}
+}
+
+// TestNothingIsReadTwice is about what a message does not say: it is not what the one before it said.
+func TestNothingIsReadTwice(t *testing.T) {
+	var f Flow
+	f.read(known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1, zone: 7, answered: true}.message())
+	f.read(known{protocol: udp, from: "10.0.0.3:3", to: "10.0.0.4:4"}.message())
+	if f.State != 0 || f.status&answered != 0 || f.zone != nil {
+		t.Errorf("a connection has what another had: %v, status %x, zone %x", &f, f.status, f.zone)
+	}
+}
+
+// TestNoAllocations: a pass reads very many.
+func TestNoAllocations(t *testing.T) {
+	var f Flow
+	four := known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1}.message()
+	six := known{protocol: udp, from: "[fd00::1]:1", to: "[fd00::2]:2"}.message()
+	filter := Filter{Protocol: tcp, Unanswered: true}
+	if n := testing.AllocsPerRun(100, func() {
+		_ = f.read(four) && filter.has(&f)
+		_ = f.read(six) && filter.has(&f)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// tree shows attributes as numbers and bytes, read by somebody else's code.
+func tree(t *testing.T, b []byte) string {
+	t.Helper()
+	list, err := nl.ParseRouteAttr(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, a := range list {
+		kind := a.Attr.Type &^ unix.NLA_F_NESTED
+		if a.Attr.Type&unix.NLA_F_NESTED != 0 {
+			out = append(out, fmt.Sprintf("%d{%s}", kind, tree(t, a.Value)))
+		} else {
+			out = append(out, fmt.Sprintf("%d=%x", kind, a.Value))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func TestFilterIsWritten(t *testing.T) {
+	host := func(n uint32) string { return fmt.Sprintf("%x", binary.NativeEndian.AppendUint32(nil, n)) }
+	for _, c := range []struct {
+		name   string
+		filter Filter
+		want   string
+	}{
+		{"nothing", Filter{}, ""},
+		{"nothing of IPv6", Filter{Six: true}, ""},
+		{"unanswered", Filter{Unanswered: true}, "3=00000000 26=00000002"},
+		{"unanswered TCP", Filter{Protocol: tcp, Unanswered: true}, "3=00000000 26=00000002 1{1{} 2{1=06}} 25{1=" + host(0x08) + "}"},
+		{"UDP", Filter{Protocol: udp}, "1{1{} 2{1=11}} 25{1=" + host(0x08) + "}"},
+		{"UDP to an address", Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:0")}, "1{1{2=0a60000a} 2{1=11}} 25{1=" + host(0x0a) + "}"},
+		{"UDP to an address and port", Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:53")}, "1{1{2=0a60000a} 2{1=11 3=0035}} 25{1=" + host(0x2a) + "}"},
+		{
+			"UDP to an address and port of IPv6", Filter{Six: true, Protocol: udp, To: netip.MustParseAddrPort("[fd00::a]:53")},
+			"1{1{} 2{1=11 3=0035}} 25{1=" + host(0x28) + "}", // kernels have the address upside down
+		},
+		{"a port of a node", Filter{Protocol: udp, To: netip.AddrPortFrom(netip.Addr{}, 30053)}, "1{1{} 2{1=11 3=7565}} 25{1=" + host(0x28) + "}"},
+	} {
+		if got := tree(t, c.filter.appendTo(nil)); got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestFilterHas is about kernels that know no filters.
+func TestFilterHas(t *testing.T) {
+	k := known{protocol: udp, from: "10.0.0.1:1234", to: "10.96.0.10:53", answered: true}
+	var f Flow
+	f.read(k.message())
+	for _, c := range []struct {
+		filter Filter
+		want   bool
+	}{
+		{Filter{}, true},
+		{Filter{Six: true}, false},
+		{Filter{Protocol: udp}, true},
+		{Filter{Protocol: tcp}, false},
+		{Filter{Unanswered: true}, false},
+		{Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:53")}, true},
+		{Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:0")}, true},
+		{Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.11:53")}, false},
+		{Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:54")}, false},
+		{Filter{Protocol: udp, To: netip.AddrPortFrom(netip.Addr{}, 54)}, false},
+	} {
+		if got := c.filter.has(&f); got != c.want {
+			t.Errorf("%+v: %v", c.filter, got)
+		}
+	}
+}
+
+// FuzzMessages: whatever comes as the kernel's word, nothing breaks; and what is dropped because of it has a name. A question
+// without one would drop every connection of the node.
+func FuzzMessages(f *testing.F) {
+	one := known{protocol: tcp, from: "10.0.0.1:40000", to: "10.96.0.10:80", answerFrom: "10.0.0.2:8080", state: 1, zone: 7}
+	two := known{protocol: udp, from: "[fd00::1]:1234", to: "[fd00::10]:53", answered: true}
+	var seed []byte
+	for i, k := range []known{one, two} {
+		seed = appendMessage(seed, messageFlow, unix.NLM_F_MULTI, uint32(i), k.family(), func(b []byte) []byte { return append(b, k.attributes()...) })
+	}
+	f.Add(seed)
+	f.Add(seed[:len(seed)-3])
+	f.Add(appendMessage(seed, unix.NLMSG_DONE, 0, 1, 0, func(b []byte) []byte { return b }))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var flow, again Flow
+		for m := range messages(b) {
+			_ = m.fault()
+			if !flow.read(m.body) {
+				continue
+			}
+			name := flow.appendName([]byte{0, 0, 0, 0})
+			if !again.read(name) {
+				t.Fatalf("%v has no name: %x", &flow, name)
+			}
+			if again.Asked != flow.Asked || again.Protocol != flow.Protocol || len(name)%4 != 0 {
+				t.Fatalf("the name of %v is that of %v: %x", &flow, &again, name)
+			}
+		}
+	})
+}

@@ -1,0 +1,235 @@
+package conntrack
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"proa.dev/network/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+// kernel is one with connections.
+func kernel(t testing.TB, flows ...known) *Conn {
+	t.Helper()
+	nettest.Need(t)
+	if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	answers := make([]byte, answer)
+	for list := range slices.Chunk(flows, batch) {
+		var b []byte
+		for _, k := range list {
+			b = appendMessage(b, messageFlow, unix.NLM_F_CREATE|unix.NLM_F_ACK, c.drop.next(), k.family(), func(b []byte) []byte { return append(b, k.attributes()...) })
+		}
+		if err := c.drop.ask(b, len(list), answers); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// left are the connections that there are, in order.
+func left(t *testing.T, c *Conn) string {
+	t.Helper()
+	var out []string
+	for _, six := range []bool{false, true} {
+		if err := c.Drop(Filter{Six: six}, func(f *Flow) bool {
+			out = append(out, f.String())
+			return false
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "\n")
+}
+
+func some() []known {
+	return []known{
+		{protocol: udp, from: "10.0.0.1:1001", to: "10.96.0.10:53", answerFrom: "10.0.0.2:53"},
+		{protocol: udp, from: "10.0.0.1:1002", to: "10.96.0.10:54", answerFrom: "10.0.0.2:53", answered: true},
+		{protocol: udp, from: "10.0.0.1:1003", to: "10.96.0.11:53", answerFrom: "10.0.0.3:53"},
+		{protocol: tcp, from: "10.0.0.1:1004", to: "10.96.0.10:53", answerFrom: "10.0.0.2:53", state: 1},
+		{protocol: tcp, from: "10.0.0.1:1005", to: "10.96.0.10:53", answerFrom: "10.0.0.2:53", state: 3, answered: true},
+		{protocol: tcp, from: "10.0.0.1:1006", to: "10.96.0.10:53", answerFrom: "10.0.0.2:53", state: 1, zone: 7},
+		{protocol: udp, from: "[fd00::1]:1001", to: "[fd00::10]:53", answerFrom: "[fd00::2]:53"},
+		{protocol: udp, from: "[fd00::1]:1002", to: "[fd00::11]:53", answerFrom: "[fd00::2]:53"},
+		{protocol: tcp, from: "[fd00::1]:1003", to: "[fd00::10]:53", answerFrom: "[fd00::2]:53", state: 1},
+	}
+}
+
+// TestKernelKnowsFilters looks at what the kernel shows, before it is looked at again here.
+func TestKernelKnowsFilters(t *testing.T) {
+	c := kernel(t, some()...)
+	for _, x := range []struct {
+		filter Filter
+		want   string // the ports that the connections come from
+	}{
+		{Filter{}, "1001 1002 1003 1004 1005 1006"},
+		{Filter{Six: true}, "1001 1002 1003"},
+		{Filter{Protocol: udp}, "1001 1002 1003"},
+		{Filter{Protocol: tcp}, "1004 1005 1006"},
+		{Filter{Protocol: tcp, Unanswered: true}, "1004 1006"},
+		{Filter{Unanswered: true}, "1001 1003 1004 1006"},
+		{Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:53")}, "1001"},
+		{Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:0")}, "1001 1002"},
+		{Filter{Protocol: udp, To: netip.AddrPortFrom(netip.Addr{}, 53)}, "1001 1003"},
+		{Filter{Protocol: udp, Six: true}, "1001 1002"},
+		{Filter{Protocol: udp, Six: true, To: netip.MustParseAddrPort("[fd00::11]:53")}, "1001 1002"},
+		{Filter{Protocol: udp, Six: true, To: netip.MustParseAddrPort("[fd00::11]:54")}, ""},
+		{Filter{Protocol: tcp, Six: true, Unanswered: true}, "1003"},
+	} {
+		var got []string
+		if err := c.pass(x.filter, Filter{Six: x.filter.Six}, func(f *Flow) bool {
+			got = append(got, fmt.Sprint(f.Asked.From.Port()))
+			return false
+		}); err != nil {
+			t.Fatalf("%+v: %v", x.filter, err)
+		}
+		slices.Sort(got)
+		if got := strings.Join(got, " "); got != x.want {
+			t.Errorf("%+v: the kernel shows %s, want %s", x.filter, got, x.want)
+		}
+	}
+}
+
+// TestDrop: what is lost goes, in its zone too, and nothing else.
+func TestDrop(t *testing.T) {
+	c := kernel(t, some()...)
+	gone := netip.MustParseAddrPort("10.0.0.2:53")
+	if err := c.Drop(Filter{Protocol: tcp, Unanswered: true}, func(f *Flow) bool { return f.Answered.From == gone }); err != nil {
+		t.Fatal(err)
+	}
+	want := `17 10.0.0.1:1001>10.96.0.10:53 10.0.0.2:53>10.0.0.1:1001 state 0
+17 10.0.0.1:1002>10.96.0.10:54 10.0.0.2:53>10.0.0.1:1002 state 0
+17 10.0.0.1:1003>10.96.0.11:53 10.0.0.3:53>10.0.0.1:1003 state 0
+17 [fd00::1]:1001>[fd00::10]:53 [fd00::2]:53>[fd00::1]:1001 state 0
+17 [fd00::1]:1002>[fd00::11]:53 [fd00::2]:53>[fd00::1]:1002 state 0
+6 10.0.0.1:1005>10.96.0.10:53 10.0.0.2:53>10.0.0.1:1005 state 3
+6 [fd00::1]:1003>[fd00::10]:53 [fd00::2]:53>[fd00::1]:1003 state 1`
+	if got := left(t, c); got != want {
+		t.Errorf("left:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// TestDropMany is about more than go with one call.
+func TestDropMany(t *testing.T) {
+	flows := []known{{protocol: udp, from: "10.0.0.9:9", to: "10.96.0.10:53"}}
+	for i := range 3*batch + 5 {
+		flows = append(flows, known{protocol: udp, from: fmt.Sprint("10.0.0.1:", 1000+i), to: "10.96.0.10:53"})
+	}
+	c := kernel(t, flows...)
+	mine := netip.MustParseAddr("10.0.0.1")
+	if err := c.Drop(Filter{Protocol: udp}, func(f *Flow) bool { return f.Asked.From.Addr() == mine }); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := left(t, c), "17 10.0.0.9:9>10.96.0.10:53 10.96.0.10:53>10.0.0.9:9 state 0"; got != want {
+		t.Errorf("left:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// TestForget: a connection goes by any of its four ends.
+func TestForget(t *testing.T) {
+	c := kernel(t,
+		known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 3},
+		known{protocol: tcp, from: "10.0.0.2:2", to: "10.0.0.1:2", state: 3},
+		known{protocol: tcp, from: "10.0.0.2:3", to: "10.96.0.1:3", answerFrom: "10.0.0.1:3", state: 3},
+		known{protocol: udp, from: "10.0.0.2:4", to: "10.0.0.3:4"},
+		known{protocol: udp, from: "[fd00::2]:5", to: "[fd00::1]:5"},
+		known{protocol: udp, from: "[fd00::2]:6", to: "[fd00::3]:6"},
+	)
+	if err := c.Forget(map[netip.Addr]bool{netip.MustParseAddr("10.0.0.1"): true, netip.MustParseAddr("fd00::1"): true}); err != nil {
+		t.Fatal(err)
+	}
+	want := `17 10.0.0.2:4>10.0.0.3:4 10.0.0.3:4>10.0.0.2:4 state 0
+17 [fd00::2]:6>[fd00::3]:6 [fd00::3]:6>[fd00::2]:6 state 0`
+	if got := left(t, c); got != want {
+		t.Errorf("left:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// TestRefusedFilter: a kernel that does not understand what it is asked for is asked for everything.
+func TestRefusedFilter(t *testing.T) {
+	c := kernel(t, some()...)
+	strange := Filter{Six: true, Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:53")} // of the other family
+	if err := c.pass(strange, strange, func(*Flow) bool { return false }); !refused(err) {
+		t.Fatalf("the kernel says %v", err)
+	}
+	if err := c.Drop(strange, func(*Flow) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(left(t, c), "\n") + 1; got != len(some()) {
+		t.Errorf("%d connections are left", got)
+	}
+}
+
+// TestGoneAlready: somebody else may be faster.
+func TestGoneAlready(t *testing.T) {
+	c := kernel(t, some()...)
+	if err := c.Drop(Filter{}, func(*Flow) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	c = kernel(t, some()...)
+	if err := c.Drop(Filter{}, func(*Flow) bool {
+		_ = netlink.ConntrackTableFlush(netlink.ConntrackTable)
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(t, c); got != "" {
+		t.Errorf("left:\n%s", got)
+	}
+}
+
+// BenchmarkDrop looks for connections among 100,000, of which few are unanswered and to one address.
+func BenchmarkDrop(b *testing.B) {
+	var flows []known
+	for i := range 100_000 {
+		k := known{protocol: tcp, from: fmt.Sprintf("10.0.%d.%d:%d", i>>16, i>>8&255, 1024+i&255), to: "10.96.0.10:80", answerFrom: "10.1.0.2:80", state: 3, answered: true}
+		if i%1000 == 0 {
+			k.state, k.answered = 1, false
+		}
+		flows = append(flows, k)
+	}
+	c := kernel(b, flows...)
+	gone := netip.MustParseAddrPort("10.1.0.3:80")
+	for name, f := range map[string]Filter{
+		"all": {}, "TCP": {Protocol: tcp}, "unanswered TCP": {Protocol: tcp, Unanswered: true}, "UDP": {Protocol: udp}, "IPv6": {Six: true},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := c.Drop(f, func(f *Flow) bool { return f.Answered.From == gone }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("by the library", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, never{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// never is a filter that nothing matches.
+type never struct{}
+
+// MatchConntrackFlow says no.
+func (never) MatchConntrackFlow(*netlink.ConntrackFlow) bool { return false }

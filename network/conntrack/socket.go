@@ -1,0 +1,93 @@
+package conntrack
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is one to the kernel's packet filter. Its calls block: the kernel does what it is asked before they return.
+type socket struct {
+	fd  int
+	seq uint32 // of the last question
+}
+
+func open() (*socket, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, err
+	}
+	limit := unix.NsecToTimeval(patience.Nanoseconds())
+	err = errors.Join(
+		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit),
+	)
+	s := &socket{fd: fd}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *socket) close() error { return unix.Close(s.fd) }
+
+// next is the number of the next question.
+func (s *socket) next() uint32 {
+	s.seq++
+	return s.seq
+}
+
+func (s *socket) send(b []byte) error {
+	for {
+		if err := unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// receive waits for what the kernel says next. Others could write to the socket too; they are not heard.
+func (s *socket) receive(b []byte) (int, error) {
+	for {
+		n, from, err := unix.Recvfrom(s.fd, b, unix.MSG_TRUNC)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		if who, ok := from.(*unix.SockaddrNetlink); !ok || who.Pid != 0 {
+			continue
+		}
+		if n > len(b) {
+			return 0, unix.EMSGSIZE
+		}
+		return n, nil
+	}
+}
+
+// ask sends the last count questions, which want to know what became of them, and waits for the answers. It returns the first
+// error but that there was nothing to be found.
+func (s *socket) ask(questions []byte, count int, buffer []byte) error {
+	if err := s.send(questions); err != nil {
+		return err
+	}
+	first := s.seq - uint32(count) + 1
+	var failed error
+	for count > 0 {
+		n, err := s.receive(buffer)
+		if err != nil {
+			return err
+		}
+		for m := range messages(buffer[:n]) {
+			if m.kind != unix.NLMSG_ERROR || m.seq-first > s.seq-first {
+				continue
+			}
+			count--
+			if err := m.fault(); failed == nil && !errors.Is(err, unix.ENOENT) {
+				failed = err
+			}
+		}
+	}
+	return failed
+}
