@@ -28,6 +28,8 @@ type folder struct {
 	path   string
 	lock   *os.File
 	staged []staged
+	// unneeded are files to remove when the staged ones are in place.
+	unneeded []string
 }
 
 // staged is a new file under its temporary name.
@@ -124,6 +126,17 @@ func (f *folder) flush() error {
 	if err := f.lock.Sync(); err != nil {
 		return fmt.Errorf("sync %s: %w", f.path, err)
 	}
+	return f.clear()
+}
+
+// clear removes what the files that are now in place have made unneeded. What a crash leaves of it, the next load finds.
+func (f *folder) clear() error {
+	for _, name := range f.unneeded {
+		if err := os.Remove(filepath.Join(f.path, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	f.unneeded = nil
 	return nil
 }
 

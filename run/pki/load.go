@@ -5,7 +5,6 @@ import (
 	"crypto"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"time"
@@ -70,11 +69,21 @@ func load(dir string, o Options) (*material, error) {
 		return nil, err
 	}
 	defer f.close()
-	now, m := o.Now(), &material{leaves: map[string]*Pair{}}
-	if m.ca, err = f.authority(fileCA, "proa-ca", now); err != nil {
+	m, err := f.bring(o)
+	if err != nil {
 		return nil, err
 	}
-	if m.frontProxyCA, err = f.authority(fileFrontProxyCA, "proa-front-proxy-ca", now); err != nil {
+	return m, f.flush()
+}
+
+// bring stages what is missing or has to be renewed, and says what there is then.
+func (f *folder) bring(o Options) (m *material, err error) {
+	now := o.Now()
+	m = &material{leaves: map[string]*Pair{}}
+	if m.ca, err = f.authority(fileCA, "proa-ca", o, m); err != nil {
+		return nil, err
+	}
+	if m.frontProxyCA, err = f.authority(fileFrontProxyCA, "proa-front-proxy-ca", o, m); err != nil {
 		return nil, err
 	}
 	if err = f.serviceAccount(m); err != nil {
@@ -93,54 +102,7 @@ func load(dir string, o Options) (*material, error) {
 	serving := m.leaves[leafServing].TLS()
 	serving.Certificate = append(serving.Certificate, m.ca.Cert.Raw) // who joins compares it with its token
 	m.serving = &serving
-	return m, f.flush()
-}
-
-// authority loads or makes a CA. The key is written first: a key without a certificate is
-// therefore an interrupted start and is completed, a certificate without its key is a loss.
-func (f *folder) authority(name, commonName string, now time.Time) (*Authority, error) {
-	crt, key := name+".crt", name+".key"
-	certPEM, err := f.read(crt)
-	missing := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !missing {
-		return nil, err
-	}
-	signer, _, err := f.key(key, missing)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, f.problem(key, errors.New("is missing but "+crt+" is there"),
-			"restore it from a backup, or remove "+crt+" too for a new authority (every certificate it signed stops working)")
-	}
-	if err != nil {
-		return nil, err
-	}
-	if missing {
-		cert, err := selfSign(commonName, signer, now)
-		if err != nil {
-			return nil, err
-		}
-		certPEM = encodeCert(cert)
-		if err := f.write(crt, certPEM, modePublic); err != nil {
-			return nil, err
-		}
-	}
-	certs, err := decodeCerts(certPEM)
-	if err != nil {
-		return nil, f.problem(crt, err, "restore it from a backup, or remove it to have it made again from "+key)
-	}
-	a := &Authority{Cert: certs[0], Key: signer, PEM: certPEM, Pool: x509.NewCertPool()}
-	for _, c := range certs {
-		a.Pool.AddCert(c)
-	}
-	switch {
-	case !samePublicKey(a.Cert, signer):
-		return nil, f.problem(crt, errors.New("does not belong to "+key), "restore both files from the same backup")
-	case !a.Cert.IsCA:
-		return nil, f.problem(crt, errors.New("is not a certificate authority"), "put the authority's certificate first in the file")
-	case now.After(a.Cert.NotAfter):
-		return nil, f.problem(crt, fmt.Errorf("expired on %s", a.Cert.NotAfter.Format(time.DateOnly)),
-			"check the clock, or remove it to have it made again from "+key)
-	}
-	return a, nil
+	return m, nil
 }
 
 // leaf loads, makes or renews one certificate. A certificate that does not belong to its key is what
@@ -178,11 +140,7 @@ func (f *folder) leaf(l leaf, now time.Time) (*Pair, bool, error) {
 func (f *folder) key(name string, create bool) (crypto.Signer, []byte, error) {
 	data, err := f.readKey(name)
 	if errors.Is(err, fs.ErrNotExist) && create {
-		key, err := newKey()
-		if err != nil {
-			return nil, nil, err
-		}
-		data, err := encodeKey(key)
+		key, data, err := freshKey()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -196,6 +154,16 @@ func (f *folder) key(name string, create bool) (crypto.Signer, []byte, error) {
 		return nil, nil, f.problem(name, err, "restore it from a backup, or remove it to have a new key made")
 	}
 	return key, data, nil
+}
+
+// freshKey makes a private key.
+func freshKey() (crypto.Signer, []byte, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := encodeKey(key)
+	return key, data, err
 }
 
 // serviceAccount loads or makes the token key and the list of keys that verify tokens.

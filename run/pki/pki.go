@@ -4,9 +4,10 @@
 // Vocabulary: an Authority signs; a Pair is a certificate with its key; a leaf is a Pair kept in the
 // folder and renewed there. File names follow the ones kubeadm uses, so the usual tools and habits work.
 //
-// Ensure makes what is missing and renews what has to be renewed. It never replaces an authority or the
-// token key: everything else can be derived from them again, they cannot. A leaf keeps its key when it is
-// renewed, so a crash between two renames never leaves a certificate beside somebody else's key.
+// Ensure makes what is missing and renews what has to be renewed. It never replaces the token key, and an
+// authority only by an heir that everybody could get to know before, or when it has expired; see succeed.go.
+// A leaf keeps its key when it is renewed, so a crash between two renames never leaves a certificate beside
+// somebody else's key.
 package pki
 
 import (
@@ -50,6 +51,9 @@ type Options struct {
 	ClusterDomain string
 	// Hostname replaces the name of this machine; empty asks the kernel.
 	Hostname string
+	// Shared says that other servers of the cluster have copies of the folder. None of them then makes the heir
+	// of an authority by itself, because each would make another one.
+	Shared bool
 	// Now replaces the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -74,6 +78,14 @@ type material struct {
 	saKey            crypto.Signer
 	saPublic         []crypto.PublicKey
 	renewed          []string
+	news             []News
+}
+
+// News is what people should know about an authority, in a sentence.
+type News struct {
+	Text string
+	// Urgent news ask for something to be done.
+	Urgent bool
 }
 
 // Ensure loads the PKI in dir, making or renewing what needs it. When nothing does, no file is written.
@@ -102,6 +114,9 @@ func (p *PKI) Rotate() (renewed []string, err error) {
 	p.mu.Unlock()
 	return m.renewed, nil
 }
+
+// News are what the last Ensure or Rotate has to tell about the authorities.
+func (p *PKI) News() []News { return p.current().news }
 
 func (p *PKI) current() *material {
 	p.mu.RLock()

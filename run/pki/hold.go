@@ -1,0 +1,216 @@
+package pki
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// steward does with the files of one authority what its holding decides.
+type steward struct {
+	holding
+	folder *folder
+	// file is the name of the files without their endings.
+	file string
+	// bundle, keyPEM and nextPEM are what is in the files.
+	bundle, keyPEM, nextPEM []byte
+	now                     time.Time
+	news                    []News
+}
+
+func (s *steward) crtFile() string { return s.file + ".crt" }
+func (s *steward) keyFile() string { return s.file + ".key" }
+
+// nextFile is where the key of the heir waits.
+func (s *steward) nextFile() string { return s.file + "-next.key" }
+
+// oldEnding is added to the names of files that a new authority takes the place of.
+const oldEnding = ".old"
+
+// maxSteps is more than there can be in a row.
+const maxSteps = 8
+
+// authority loads or makes a CA and brings it to what is due by now. What there is to tell about it goes to m.
+func (f *folder) authority(file, name string, o Options, m *material) (*Authority, error) {
+	s := &steward{folder: f, holding: holding{name: name, shared: o.Shared}, file: file, now: o.Now()}
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	for range maxSteps {
+		todo := s.decide(s.now)
+		if todo == stepKeep {
+			break
+		}
+		if todo == stepWarn {
+			s.warn()
+			break
+		}
+		if err := s.do(todo); err != nil {
+			return nil, err
+		}
+	}
+	m.news = append(m.news, s.news...)
+	a := &Authority{Cert: s.certs[0], Key: s.key, PEM: s.bundle, Pool: x509.NewCertPool()}
+	for _, c := range s.certs {
+		a.Pool.AddCert(c)
+	}
+	return a, nil
+}
+
+// load reads the files, and makes them in a folder that has none. The key is written first: a key without a certificate is
+// therefore an interrupted start and is completed, a certificate without its key is a loss.
+func (s *steward) load() (err error) {
+	s.bundle, err = s.folder.read(s.crtFile())
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
+		return err
+	}
+	s.key, s.keyPEM, err = s.folder.key(s.keyFile(), missing)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.folder.problem(s.keyFile(), errors.New("is missing but "+s.crtFile()+" is there"),
+			"restore it from a backup, or remove "+s.crtFile()+" too for a new authority (every certificate it signed stops working)")
+	}
+	if err != nil {
+		return err
+	}
+	s.next, s.nextPEM, err = s.folder.key(s.nextFile(), false)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if missing {
+		cert, err := selfSign(s.name, s.key, s.now)
+		if err != nil {
+			return err
+		}
+		return s.publish(cert)
+	}
+	if s.certs, err = decodeCerts(s.bundle); err != nil {
+		return s.folder.problem(s.crtFile(), err, "restore it from a backup, or remove it to have it made again from "+s.keyFile())
+	}
+	return nil
+}
+
+// publish replaces the bundle.
+func (s *steward) publish(certs ...*x509.Certificate) error {
+	s.certs, s.bundle = certs, nil
+	for _, c := range certs {
+		s.bundle = append(s.bundle, encodeCert(c)...)
+	}
+	return s.folder.write(s.crtFile(), s.bundle, modePublic)
+}
+
+// do does one step. Within each, what is written first is of no harm without what is written then.
+func (s *steward) do(todo step) error {
+	signer := s.certs[0]
+	switch todo {
+	case stepMake, stepName:
+		return s.makeHeir(todo == stepMake)
+	case stepHandOn:
+		heir := s.heir(s.now)
+		s.tell(false, "%s: the new authority, good until %s, signs from now on; the former one stays trusted until %s", s.path(), day(heir.NotAfter), day(signer.NotAfter))
+		rest := slices.DeleteFunc(slices.Clone(s.certs), heir.Equal)
+		return s.publish(append([]*x509.Certificate{heir}, rest...)...)
+	case stepMoveKey:
+		s.key, s.keyPEM, s.next, s.nextPEM = s.next, s.nextPEM, nil, nil
+		s.folder.unneeded = append(s.folder.unneeded, s.nextFile())
+		return s.folder.write(s.keyFile(), s.keyPEM, modeSecret)
+	case stepReplace:
+		return s.replace()
+	case stepDrop:
+		s.tell(false, "%s: a former authority has expired and is no longer in the bundle", s.path())
+		return s.publish(slices.DeleteFunc(slices.Clone(s.certs), s.gone(s.now))...)
+	case stepRefuse:
+		return s.folder.problem(s.crtFile(), fmt.Errorf("expired on %s", day(signer.NotAfter)),
+			"check the clock, or put a new certificate and key of that authority there (proa did not make it, and does not replace it)")
+	case stepUnlike:
+		return s.folder.problem(s.crtFile(), errors.New("does not belong to "+s.keyFile()), "restore both files from the same backup")
+	case stepNoCA:
+		return s.folder.problem(s.crtFile(), errors.New("is not a certificate authority"), "put the authority's certificate first in the file")
+	default:
+		return fmt.Errorf("nobody knows how to %s", todo)
+	}
+}
+
+// makeHeir makes an heir that is trusted beside the authority, with a new key or with the one that waits.
+func (s *steward) makeHeir(key bool) error {
+	if key {
+		if err := s.nextKey(); err != nil {
+			return err
+		}
+	}
+	heir, err := selfSign(s.name, s.next, s.now)
+	if err != nil {
+		return err
+	}
+	who := "Who has a copy of admin.kubeconfig needs a new one by then"
+	if s.file != fileCA {
+		who = "Who trusts front proxies by a copy of the file needs a new one by then"
+	}
+	s.tell(false, "%s: the authority ends on %s; a new one is trusted beside it, and signs from %s on. %s", s.path(), day(s.certs[0].NotAfter), day(handover(s.certs[0], heir)), who)
+	return s.publish(append(slices.Clone(s.certs), heir)...)
+}
+
+// replace makes an authority in place of one that has expired. The former files stay under other names: it may be the clock that
+// is wrong. The new key waits in the heir's place until its certificate is there.
+func (s *steward) replace() error {
+	former := s.certs[0]
+	if err := s.folder.write(s.crtFile()+oldEnding, s.bundle, modePublic); err != nil {
+		return err
+	}
+	if err := s.folder.write(s.keyFile()+oldEnding, s.keyPEM, modeSecret); err != nil {
+		return err
+	}
+	if err := s.nextKey(); err != nil {
+		return err
+	}
+	fresh, err := selfSign(s.name, s.next, s.now)
+	if err != nil {
+		return err
+	}
+	s.tell(true, "%s: the authority has expired on %s, and a new one is made. %s If the clock of this machine is wrong, stop the server, set the clock, and put %s and %s back",
+		s.path(), day(former.NotAfter), s.remedy(), s.crtFile()+oldEnding, s.keyFile()+oldEnding)
+	rest := slices.DeleteFunc(slices.Clone(s.certs), s.gone(s.now))
+	return s.publish(append([]*x509.Certificate{fresh}, rest...)...)
+}
+
+// remedy says what people must do after a new authority took the place of an expired one.
+func (s *steward) remedy() string {
+	switch {
+	case s.file != fileCA:
+		return "Front proxies need new certificates."
+	case s.shared:
+		return "Copy this folder to the other servers and start them again; then copy admin.kubeconfig to everybody who has a copy, and let agents on other machines join again with a token of \"proa token create\"."
+	}
+	return "Copy admin.kubeconfig to everybody who has a copy. Nodes on this machine are taken over; agents on other machines must join again with a token of \"proa token create\"."
+}
+
+// warn tells of the end of an authority that nobody replaces.
+func (s *steward) warn() {
+	end := day(s.certs[0].NotAfter)
+	if s.own(s.certs[0]) {
+		s.tell(true, "%s: the authority ends on %s. Servers that share a store do not replace it by themselves: put a new private key into %s of one of them, start it again, and copy its folder pki to the others",
+			s.path(), end, s.nextFile())
+		return
+	}
+	s.tell(true, "%s: the authority ends on %s. It was not made by proa, which does not replace it: bring a new one in time, with the former one behind it in the file", s.path(), end)
+}
+
+func (s *steward) nextKey() (err error) {
+	s.next, s.nextPEM, err = freshKey()
+	if err != nil {
+		return err
+	}
+	return s.folder.write(s.nextFile(), s.nextPEM, modeSecret)
+}
+
+func (s *steward) path() string { return filepath.Join(s.folder.path, s.crtFile()) }
+
+func (s *steward) tell(urgent bool, format string, args ...any) {
+	s.news = append(s.news, News{Text: fmt.Sprintf(format, args...), Urgent: urgent})
+}
+
+func day(t time.Time) string { return t.Format(time.DateOnly) }
