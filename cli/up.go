@@ -6,6 +6,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -278,6 +280,7 @@ func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd, begin time
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	var missing error
+	trouble := ""
 	for at := 0; at < len(steps); {
 		select {
 		case <-ended:
@@ -285,6 +288,10 @@ func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd, begin time
 		case <-ctx.Done():
 			return fmt.Errorf("the cluster is not ready after %s (%s: %w); it keeps trying. \"proa status%s\" shows what is missing, %s what it says", u.timeout, steps[at].name, missing, c.flags(), c.log())
 		case <-tick.C:
+		}
+		if now := lastError(tail(c.log(), 10), begin); now != "" && now != trouble {
+			trouble = now
+			fmt.Fprintf(u.env.Out, "  %-20s %s\n", steps[at].name, trouble)
 		}
 		if pid, err := c.pid(); err != nil || pid != child.Process.Pid {
 			missing = errors.New("it has not begun")
@@ -294,12 +301,43 @@ func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd, begin time
 		if err == nil {
 			err = steps[at].ready(ctx, a)
 		}
-		if missing = err; err == nil {
+		if ctx.Err() == nil {
+			missing = err
+		}
+		if err == nil {
 			fmt.Fprintf(u.env.Out, "  %-20s %s after %.1f s\n", steps[at].name, steps[at].done, time.Since(begin).Seconds())
 			at++
 		}
 	}
 	return nil
+}
+
+// lastError is the last mistake that the lines of a log tell of since a moment, empty if there is none.
+func lastError(lines string, since time.Time) (out string) {
+	for line := range strings.Lines(lines) {
+		at, _ := time.Parse(time.RFC3339, logged(line, "time"))
+		if logged(line, "level") != slog.LevelError.String() || at.Before(since.Truncate(time.Millisecond)) {
+			continue
+		}
+		if out = logged(line, "err"); out == "" {
+			out = logged(line, "msg")
+		}
+	}
+	return out
+}
+
+// logged is the value of a key in a line of a log.
+func logged(line, key string) string {
+	_, rest, found := strings.Cut(" "+line, " "+key+"=")
+	if !found {
+		return ""
+	}
+	if quoted, err := strconv.QuotedPrefix(rest); err == nil {
+		text, _ := strconv.Unquote(quoted)
+		return text
+	}
+	word, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	return word
 }
 
 // step is a part that "up" waits for.
@@ -421,7 +459,16 @@ func (u *upper) merge(c cluster, name string) (bool, error) {
 
 // tail gives the last n lines of a log.
 func tail(path string, n int) string {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	const enough = 64 << 10
+	if info, err := f.Stat(); err == nil && info.Size() > enough {
+		_, _ = f.Seek(-enough, io.SeekEnd) // what cannot be sought is read whole
+	}
+	data, err := io.ReadAll(f)
 	if err != nil {
 		return err.Error()
 	}
