@@ -3,9 +3,14 @@ package cni
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -84,6 +89,47 @@ func FuzzAnswer(f *testing.F) {
 		result, err := read(bytes.NewReader(raw))
 		if err == nil && len(result) > 0 && !json.Valid(result) {
 			t.Errorf("the runtime is handed %q", result)
+		}
+		if err != nil && err.Error() == "" {
+			t.Error("an error without words")
+		}
+	})
+}
+
+// Whoever reaches the agent's socket may send anything: what is not a request gets a code and a sentence.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte(`x{"command":"ADD","containerID":"a","netNS":"/n","ifName":"eth0","config":{"cniVersion":"1.1.0"}}`))
+	f.Add([]byte(`x{"command":"GC","config":{}}`))
+	f.Add([]byte(`x`))
+	f.Add([]byte(``))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := make([]*net.UnixConn, len(pair))
+		for i, fd := range pair {
+			file := os.NewFile(uintptr(fd), "end")
+			conn, err := net.FileConn(file)
+			if err := errors.Join(err, file.Close()); err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			ends[i] = conn.(*net.UnixConn)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, _ = ends[0].Write(raw) // the other end may have read enough
+			_ = ends[0].CloseWrite()
+		})
+		req, conf, netns, err := receive(ends[1])
+		_ = ends[1].Close()
+		wg.Wait()
+		if netns != nil {
+			t.Error("a namespace that nobody sent")
+		}
+		if err == nil && (req == nil || conf == nil || req.check() != nil) {
+			t.Errorf("%q is taken for %+v with %+v", raw, req, conf)
 		}
 		if err != nil && err.Error() == "" {
 			t.Error("an error without words")

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 )
 
@@ -29,4 +30,31 @@ func TestReadWrite(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".state-*")); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}
+}
+
+// FuzzRead reads files that anything may have become of: what is read can be written, and reads the same.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"data":{"a":2},"checksum":1}`))
+	f.Add([]byte(`{"data":{"a":1},"checksum":17146228441424480612}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file := filepath.Join(t.TempDir(), "state")
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var got, again map[string]any
+		found, err := Read(file, &got)
+		if !found {
+			t.Fatal("a file that is there is not found")
+		}
+		if err != nil {
+			return
+		}
+		if err := Write(file, got); err != nil {
+			t.Fatalf("%v cannot be written: %v", got, err)
+		}
+		if _, err := Read(file, &again); err != nil || !reflect.DeepEqual(got, again) {
+			t.Errorf("%v became %v, %v", got, again, err)
+		}
+	})
 }
