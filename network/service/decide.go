@@ -81,6 +81,7 @@ type port struct {
 	sources  []netip.Prefix // who may use the load balancer's address; everybody if empty
 	hairpin  []netip.Addr   // endpoints that may be on this node
 	serving  []netip.AddrPort
+	idle     []netip.AddrPort // of those, the ones that nobody was led to; the table fills it in
 }
 
 type vip struct {

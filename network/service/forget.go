@@ -2,24 +2,22 @@ package service
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"proa.dev/network/conntrack"
 )
 
 // forgetter makes the kernel forget connections that lead to endpoints that are gone: UDP streams at once, unanswered TCP ones after
-// a while. To look for them is a pass over all connections that the kernel knows, which takes seconds on a busy node. So it is
-// done beside the rules, which must not wait for it, and for all endpoints of a while together.
+// a while. To look for them is a pass over all connections that the kernel knows, also if it shows few of them. So it is done
+// beside the rules, which must not wait for it, and for all endpoints of a while together.
 type forgetter struct {
-	conntrack *netlink.Handle
-	log       *slog.Logger
-	wake      chan struct{}
-	look      func([]stream, openings) // pass, but in tests
+	connections *conntrack.Conn
+	log         *slog.Logger
+	wake        chan struct{}
+	look        func([]stream, openings) // pass, but in tests
 
 	mu       sync.Mutex // guards what follows
 	streams  []stream
@@ -29,11 +27,11 @@ type forgetter struct {
 
 // newForgetter opens the way to the kernel, in the network namespace that the thread is in.
 func newForgetter(log *slog.Logger) (*forgetter, error) {
-	conntrack, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+	connections, err := conntrack.Open()
 	if err != nil {
 		return nil, err
 	}
-	f := &forgetter{conntrack: conntrack, log: log, wake: make(chan struct{}, 1)}
+	f := &forgetter{connections: connections, log: log, wake: make(chan struct{}, 1)}
 	f.look = f.pass
 	return f, nil
 }
@@ -100,28 +98,21 @@ func (f *forgetter) take(now time.Time) (streams []stream, gone openings) {
 	return streams, gone
 }
 
-// pass looks at all connections, once for each family that something is about.
+// pass looks at the connections of each family that something is about.
 func (f *forgetter) pass(streams []stream, gone openings) {
 	for _, six := range []bool{false, true} {
-		var filters []netlink.CustomConntrackFilter
-		for _, s := range streams {
-			if s.six == six {
-				filters = append(filters, s)
-			}
+		if l := lanesOf(streams, six); len(l.vips)+len(l.nodePorts) > 0 {
+			f.drop(l.filter(six), l.lost)
 		}
 		if gone.has(six) {
-			filters = append(filters, gone)
+			f.drop(conntrack.Filter{Six: six, Protocol: tcp, Unanswered: true}, gone.lost)
 		}
-		if len(filters) == 0 {
-			continue
-		}
-		version := netlink.InetFamily(unix.AF_INET)
-		if six {
-			version = unix.AF_INET6
-		}
-		if _, err := f.conntrack.ConntrackDeleteFilters(netlink.ConntrackTable, version, filters...); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			f.log.Warn("connections may be led to endpoints that are gone for a while", "err", err)
-		}
+	}
+}
+
+func (f *forgetter) drop(among conntrack.Filter, lost func(*conntrack.Flow) bool) {
+	if err := f.connections.Drop(among, lost); err != nil {
+		f.log.Warn("connections may be led to endpoints that are gone for a while", "err", err)
 	}
 }
 

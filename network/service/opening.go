@@ -1,10 +1,9 @@
 package service
 
 import (
-	"net/netip"
-
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"proa.dev/network/conntrack"
 )
 
 const (
@@ -19,25 +18,12 @@ func (t *table) noteOpenings(before, after []port) {
 		if old.protocol != tcp {
 			continue
 		}
-		var now []netip.AddrPort
-		for _, p := range after {
-			if p.name == old.name && p.six == old.six && p.protocol == tcp {
-				now = p.serving
-			}
-		}
-		gone, _ := difference(old.serving, now)
-		for _, a := range gone {
+		now, _ := find(after, old)
+		for _, a := range parted(old, now) {
 			t.openings[a] = true
 		}
 	}
 }
 
-// MatchConntrackFlow says which connections the kernel shall forget.
-func (o openings) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	state, ok := f.ProtoInfo.(*netlink.ProtoInfoTCP)
-	if !ok || state.State != synSent {
-		return false
-	}
-	from, ok := netip.AddrFromSlice(f.Reverse.SrcIP)
-	return ok && o[netip.AddrPortFrom(from.Unmap(), f.Reverse.SrcPort)]
-}
+// lost says which connections the kernel shall forget.
+func (o openings) lost(f *conntrack.Flow) bool { return f.State == synSent && o[f.Answered.From] }

@@ -4,8 +4,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"proa.dev/network/conntrack"
 )
 
 const udp = unix.IPPROTO_UDP
@@ -21,20 +22,12 @@ type stream struct {
 
 // noteStreams remembers the UDP ports of which streams must be looked at after the transaction.
 func (t *table) noteStreams(before, after []port) {
-	find := func(list []port, p port) (port, bool) {
-		i := slices.IndexFunc(list, func(o port) bool { return o.name == p.name && o.six == p.six && o.protocol == p.protocol })
-		if i < 0 {
-			return port{}, false
-		}
-		return list[i], true
-	}
 	for _, p := range after {
 		if p.protocol != udp {
 			continue
 		}
 		old, known := find(before, p)
-		gone, _ := difference(old.serving, p.serving)
-		if !known || len(gone) > 0 || len(old.serving) == 0 && len(p.serving) > 0 || !slices.Equal(old.vips, p.vips) {
+		if !known || len(parted(old, p)) > 0 || len(old.serving) == 0 && len(p.serving) > 0 || !slices.Equal(old.vips, p.vips) {
 			t.streams = append(t.streams, p.stream(p.serving))
 		}
 	}
@@ -58,21 +51,56 @@ func (p port) stream(serving []netip.AddrPort) stream {
 	return s
 }
 
-// lost tells whether a stream goes where no endpoint is.
-func (s stream) lost(to, from netip.AddrPort) bool {
-	if !slices.Contains(s.vips, to) && (s.nodePort == 0 || to.Port() != s.nodePort) {
-		return false
-	}
-	_, found := slices.BinarySearchFunc(s.serving, from, compareAddrPort)
-	return !found
+// lanes are where streams of one family may go, by what they are sent to: an address and port, or any address with a port of
+// the node.
+type lanes struct {
+	vips      map[netip.AddrPort][]stream
+	nodePorts map[uint16][]stream
 }
 
-// MatchConntrackFlow says which streams the kernel shall forget.
-func (s stream) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	if f.Forward.Protocol != udp {
-		return false
+func lanesOf(streams []stream, six bool) lanes {
+	l := lanes{map[netip.AddrPort][]stream{}, map[uint16][]stream{}}
+	for _, s := range streams {
+		if s.six != six {
+			continue
+		}
+		for _, v := range s.vips {
+			l.vips[v] = append(l.vips[v], s)
+		}
+		if s.nodePort != 0 {
+			l.nodePorts[s.nodePort] = append(l.nodePorts[s.nodePort], s)
+		}
 	}
-	to, ok := netip.AddrFromSlice(f.Forward.DstIP)
-	from, ok2 := netip.AddrFromSlice(f.Reverse.SrcIP)
-	return ok && ok2 && s.lost(netip.AddrPortFrom(to.Unmap(), f.Forward.DstPort), netip.AddrPortFrom(from.Unmap(), f.Reverse.SrcPort))
+	return l
+}
+
+// filter is what all that must be looked at have in common.
+func (l lanes) filter(six bool) conntrack.Filter {
+	addrs, ports := map[netip.Addr]bool{}, map[uint16]bool{}
+	for v := range l.vips {
+		addrs[v.Addr()], ports[v.Port()] = true, true
+	}
+	for p := range l.nodePorts {
+		addrs[netip.Addr{}], ports[p] = true, true
+	}
+	var to netip.Addr
+	var port uint16
+	if len(addrs) == 1 {
+		for to = range addrs {
+		}
+	}
+	if len(ports) == 1 {
+		for port = range ports {
+		}
+	}
+	return conntrack.Filter{Six: six, Protocol: udp, To: netip.AddrPortFrom(to, port)}
+}
+
+// lost says which streams the kernel shall forget: those that go where no endpoint is.
+func (l lanes) lost(f *conntrack.Flow) bool {
+	astray := func(s stream) bool {
+		_, found := slices.BinarySearchFunc(s.serving, f.Answered.From, compareAddrPort)
+		return !found
+	}
+	return f.Protocol == udp && (slices.ContainsFunc(l.vips[f.Asked.To], astray) || slices.ContainsFunc(l.nodePorts[f.Asked.To.Port()], astray))
 }

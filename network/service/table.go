@@ -95,14 +95,14 @@ func newTable(s settings, log *slog.Logger) (*table, error) {
 	}
 	forget, err := newForgetter(log)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open connection tracking: %w", err), kernel.Close())
+		return nil, errors.Join(err, kernel.Close())
 	}
 	return &table{settings: s, kernel: kernel, forget: forget, log: log, services: map[key][]port{}, dirty: map[key]bool{}, openings: openings{}}, nil
 }
 
 func (t *table) close() {
 	_ = t.kernel.Close()
-	t.forget.conntrack.Close()
+	_ = t.forget.connections.Close()
 }
 
 // set says what a Service needs from the next transaction on.
@@ -259,9 +259,21 @@ func (tx *transaction) update(k key) error {
 			p.set.drop(before.owner, p.key)
 		}
 	}
-	tx.noteStreams(before.ports, tx.services[k])
-	tx.noteOpenings(before.ports, tx.services[k])
+	tx.markIdle(before.ports, after.ports)
+	tx.noteStreams(before.ports, after.ports)
+	tx.noteOpenings(before.ports, after.ports)
 	return nil
+}
+
+// markIdle notes which endpoints nobody is led to. Of those that were there before the table was built nobody knows.
+func (tx *transaction) markIdle(before, after []port) {
+	for i := range after {
+		after[i].idle = nil
+		if tx.built {
+			old, _ := find(before, after[i])
+			after[i].idle = idle(old, after[i])
+		}
+	}
 }
 
 // updateDirect brings the endpoints of addresses that need no chain to what is wanted.
