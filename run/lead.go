@@ -32,7 +32,7 @@ func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup) {
 			defer wg.Wait()
 			for _, ctl := range all {
 				wg.Go(func() {
-					s.Persist(ctx, ctl.Name, func() error { return control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues) })
+					s.Persist(ctx, ctl.Name, func() error { return s.runLoop(ctx, ctl) })
 				})
 			}
 		})

@@ -71,6 +71,8 @@ type Server struct {
 	// agents are the ways to nodes.
 	agents *agents.Agents
 	ready  atomic.Bool
+	// trusted turns when the bundle of the cluster's authority does.
+	trusted turn
 
 	// listener is where clients come in, inner where Pods do: they cannot reach the machine's loopback.
 	listener, inner net.Listener
@@ -151,11 +153,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}
-	var err error
-	if s.pki, err = pki.Ensure(filepath.Join(s.DataDir, "pki"), s.names()); err != nil {
-		return err
-	}
-	if err := pki.WriteKubeconfig(filepath.Join(s.DataDir, "admin.kubeconfig"), s.pki.AdminKubeconfig("https://"+s.advertise().String(), s.Name)); err != nil {
+	if err := s.openPKI(ctx); err != nil {
 		return err
 	}
 	scheme, err := kinds.Scheme()
@@ -307,7 +305,7 @@ func opened(e *store.Etcd, err error) (Store, error) {
 
 // names are the addresses and names that the serving certificate must carry.
 func (s *Server) names() pki.Options {
-	o := pki.Options{Hosts: s.ExtraSANs, ListenIPs: []netip.Addr{s.advertise().Addr()}}
+	o := pki.Options{Hosts: s.ExtraSANs, ListenIPs: []netip.Addr{s.advertise().Addr()}, Shared: len(s.EtcdServers) > 0}
 	if s.inner != nil {
 		o.ListenIPs = append(o.ListenIPs, s.Reachable().Addr())
 	}
@@ -404,32 +402,6 @@ const LinkPrefix = "pn"
 // isLink tells whether an interface is part of such a link.
 func isLink(name string) bool {
 	return strings.HasPrefix(name, LinkPrefix) && len(name) >= len(LinkPrefix)+8
-}
-
-// rotate renews certificates before they expire.
-func (s *Server) rotate(ctx context.Context) {
-	tick := time.NewTicker(24 * time.Hour)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			renewed, err := s.pki.Rotate()
-			if err != nil {
-				s.log.Error("cannot renew certificates", "err", err)
-				continue
-			}
-			if len(renewed) > 0 {
-				s.log.Info("renewed certificates", "names", renewed)
-			}
-			// Authorities and keys may have been replaced too, by us or by hand.
-			s.auth.SetTrust(s.pki.CA().Pool, s.pki.FrontProxyCA().Pool)
-			if err := s.auth.SetKeys(s.pki.ServiceAccountKey(), s.pki.ServiceAccountPublicKeys()...); err != nil {
-				s.log.Error("cannot take over the keys of service accounts", "err", err)
-			}
-		}
-	}
 }
 
 // shutdown lets requests in flight finish; watches are ended.
