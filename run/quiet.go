@@ -18,8 +18,11 @@ func (d detail) Enabled(ctx context.Context, _ slog.Level) bool {
 	return d.Handler.Enabled(ctx, slog.LevelDebug)
 }
 
+// Handle asks once more: a library that has an error to tell does not.
 func (d detail) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = slog.LevelDebug
+	if r.Level = slog.LevelDebug; !d.Enabled(ctx, r.Level) {
+		return nil
+	}
 	return d.Handler.Handle(ctx, r)
 }
 
