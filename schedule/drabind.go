@@ -90,9 +90,10 @@ func (w *devicesOf) reserve(node string) *Verdict {
 	return nil
 }
 
-// unreserve gives them back. What is written already stays, and the pod finds its claims allocated when it is tried again; only
-// the claim that was made for it goes.
+// unreserve gives them back. An allocation that is written already stays, and the pod finds it when it is tried again; but its claims
+// are no longer reserved for it, and the claim that was made for it goes.
 func (w *devicesOf) unreserve() {
+	w.letGo()
 	for _, c := range w.open {
 		w.flying.landed(c.UID)
 	}
@@ -122,6 +123,7 @@ func (w *devicesOf) preBind(ctx context.Context, node string) error {
 			return err
 		}
 		claims = append(claims, wrote)
+		w.wrote = append(w.wrote, wrote)
 	}
 	for _, c := range w.settled {
 		wrote := c.ResourceClaim
@@ -132,6 +134,7 @@ func (w *devicesOf) preBind(ctx context.Context, node string) error {
 			}
 		}
 		claims = append(claims, wrote)
+		w.wrote = append(w.wrote, wrote)
 	}
 	if e := w.reserved.extended; e != nil {
 		wrote, err := w.makeExtended(ctx, e, &w.reserved.results[len(w.open)])
@@ -203,6 +206,49 @@ func (w *devicesOf) writeOnce(ctx context.Context, claim *resourcev1.ResourceCla
 		return nil, fmt.Errorf("%s%s: %w", what, name, err)
 	}
 	return o.(*resourcev1.ResourceClaim), nil
+}
+
+// letGo takes the pod out of the claims that are reserved for it. It returns when that is done: the next try of the pod reserves them
+// again. One that cannot be written stays as it is until then.
+func (w *devicesOf) letGo() {
+	wrote := w.wrote
+	if w.wrote = nil; len(wrote) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	w.deps.Go(func(ctx context.Context) {
+		defer close(done)
+		for _, claim := range wrote {
+			if err := w.withdraw(ctx, claim); err != nil && !apierrors.IsNotFound(err) {
+				w.deps.Log.WarnContext(ctx, "take a pod out of its claim", "namespace", claim.Namespace, "name", claim.Name, "err", err)
+			}
+		}
+	})
+	<-done
+}
+
+func (w *devicesOf) withdraw(ctx context.Context, claim *resourcev1.ResourceClaim) (err error) {
+	for try := 0; try < 5; try++ {
+		if try > 0 {
+			o, err := w.deps.Client.Get(ctx, gr.ResourceClaims, claim.Namespace, claim.Name, "")
+			if err != nil {
+				return err
+			}
+			if o.GetUID() != claim.UID {
+				return nil
+			}
+			claim = o.(*resourcev1.ResourceClaim)
+		}
+		if !isReserved(claim, w.pod) {
+			return nil
+		}
+		next := claim.DeepCopy()
+		next.Status.ReservedFor = slices.DeleteFunc(next.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == w.pod.UID })
+		if _, err = w.deps.Client.Update(ctx, gr.ResourceClaims, next, "status"); err == nil || !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return err
 }
 
 // rescue gives the devices of a claim back that keep the pod off the nodes it could go to, if nobody else uses them. What an

@@ -150,6 +150,7 @@ type devicesOf struct {
 	found    map[string]finding // by node
 	reserved finding            // of the node that was chosen
 	made     *resourcev1.ResourceClaim
+	wrote    []*resourcev1.ResourceClaim // that are reserved for the pod, on the way to its node
 }
 
 // finding are the devices of a node, for each of the claims that have none, and at last for extended resources.
