@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,8 @@ type Config struct {
 	// TLS says whom to believe and, with a certificate, who asks. It may find the certificate anew for each connection; see
 	// Renew.
 	TLS *tls.Config
+	// Roots, if there, are the authorities to believe from each Renew on, in place of those that TLS has.
+	Roots func() *x509.CertPool
 	// Token is the token of who asks, if there is no certificate; nil for none. It is asked for with every request.
 	Token func() (string, error)
 	// Agent is the name of the program, for the server's records.
@@ -100,15 +103,19 @@ func (c *Client) Close() {
 	c.http.Load().CloseIdleConnections()
 }
 
-// Renew makes new requests use a new connection, with the certificate of now. Watches that are open stay on the old one until
-// the server ends them, which it does within the hour.
+// Renew makes new requests use a new connection, with the certificate and the authorities of now. Watches that are open stay on
+// the old one until the server ends them, which it does within the hour.
 func (c *Client) Renew() {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	d := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	believe := c.TLS.Clone()
+	if c.Roots != nil {
+		believe.RootCAs = c.Roots()
+	}
 	t := &http.Transport{
-		DialContext: d.DialContext, TLSClientConfig: c.TLS.Clone(), TLSHandshakeTimeout: 10 * time.Second, Protocols: protocols,
+		DialContext: d.DialContext, TLSClientConfig: believe, TLSHandshakeTimeout: 10 * time.Second, Protocols: protocols,
 		// A server that is gone without a word is noticed.
 		HTTP2:           &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
 		IdleConnTimeout: 2 * time.Minute, DisableCompression: true,

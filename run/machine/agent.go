@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -29,20 +30,18 @@ func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onR
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of the node: %w", err)
 	}
-	ca, err := c.authority(ctx, filepath.Join(dir, "ca.pem"))
+	known, err := c.authority(ctx, dir)
 	if err != nil {
 		return err
 	}
-	pool := x509.NewCertPool()
-	for _, cert := range ca {
-		pool.AddCert(cert)
-	}
-	cert, err := c.join(ctx, dir, pool, log)
+	cert, err := c.join(ctx, dir, known.Pool(), log)
 	if err != nil {
 		return err
 	}
-	speaks := &tls.Config{RootCAs: pool, GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12}
-	kubelet, err := remote.New(ctx, remote.Config{URL: c.Server, Agent: "proa-agent", Log: log, TLS: speaks})
+	speaks := func() *tls.Config {
+		return &tls.Config{RootCAs: known.Pool(), GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12}
+	}
+	kubelet, err := remote.New(ctx, remote.Config{URL: c.Server, Agent: "proa-agent", Log: log, TLS: speaks(), Roots: known.Pool})
 	if err != nil {
 		return err
 	}
@@ -52,10 +51,11 @@ func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onR
 	p := place{
 		NodeConfig: c.Node, dataDir: c.DataDir, client: kubelet, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.ClusterCIDRs(), find: c.wayTo,
 		issue:     self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
-		clientCAs: func() *x509.CertPool { return pool }, log: log, servers: &servers{c.Server, speaks},
+		clientCAs: known.Pool, log: log, servers: &servers{c.Server, speaks, known},
 		persist: func(ctx context.Context, name string, part func() error) { run.Persist(ctx, log, name, part) },
 	}
 	go func() { _ = cert.Run(ctx) }() // it ends with ctx, and has nothing to give back
+	go p.persist(ctx, "trust", func() error { return known.follow(ctx, kubelet, log, kubelet.Renew) })
 	if onReady != nil {
 		onReady()
 	}
@@ -63,13 +63,19 @@ func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onR
 	return nil
 }
 
+// What an agent keeps of the certificates of others and of its own: whom it believes, and with what it speaks.
+const (
+	caFile     = "ca.pem"
+	clientFile = "client.pem"
+)
+
 // agent is a node in a process of its own.
 type agent struct{ run.AgentConfig }
 
 // join is the certificate with which the node speaks: what it has, or a new one for its token.
 func (c *agent) join(ctx context.Context, dir string, pool *x509.CertPool, log *slog.Logger) (*self.Certificate, error) {
 	cert := &self.Certificate{
-		File: filepath.Join(dir, "client.pem"), Log: log, Wanted: func() *x509.CertificateRequest { return self.ClientRequest(c.Node.Name) },
+		File: filepath.Join(dir, clientFile), Log: log, Wanted: func() *x509.CertificateRequest { return self.ClientRequest(c.Node.Name) },
 	}
 	if err := cert.Load(); err != nil {
 		return nil, err
@@ -96,26 +102,38 @@ func (c *agent) join(ctx context.Context, dir string, pool *x509.CertPool, log *
 	return cert, nil
 }
 
-// authority are the certificates of the cluster's authority: those that are kept, or the one that the server shows and the token
-// names. A server that cannot show it is not believed.
-func (c *agent) authority(ctx context.Context, file string) (out []*x509.Certificate, err error) {
-	if data, err := os.ReadFile(file); err == nil {
-		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-			cert, err := x509.ParseCertificate(block.Bytes)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
-			}
-			out = append(out, cert)
-		}
-		if len(out) == 0 {
-			return nil, fmt.Errorf("%s is not PEM; remove it to ask the server anew", file)
-		}
-		return out, nil
+// authority is whom the agent believes: the certificates that it has kept, or the one that the server shows and the token names.
+// A token for an authority that is not among those that are kept counts if the server shows that one: then the cluster has got a
+// new one, and the node joins again.
+func (c *agent) authority(ctx context.Context, dir string) (*trust, error) {
+	file := filepath.Join(dir, caFile)
+	kept, err := readTrust(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	token, err := run.ParseToken(c.Token)
+	if kept != nil && (err != nil || kept.names(token.Names)) {
+		return kept, nil
+	}
 	if err != nil {
 		return nil, err
 	}
+	cert, err := c.shown(ctx, token)
+	if err != nil && kept != nil {
+		return kept, nil //nolint:nilerr // an old token says nothing against what is kept
+	}
+	if err != nil {
+		return nil, err
+	}
+	// What another authority has signed is of no use.
+	if err := os.Remove(filepath.Join(dir, clientFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove an old certificate: %w", err)
+	}
+	return newTrust(file, cert)
+}
+
+// shown is the certificate of the authority that the token names, if the server shows it. A server that cannot is not believed.
+func (c *agent) shown(ctx context.Context, token run.Token) (*x509.Certificate, error) {
 	u, err := url.Parse(c.Server)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("%q is not a URL such as https://192.0.2.7:6443", c.Server)
@@ -130,8 +148,7 @@ func (c *agent) authority(ctx context.Context, file string) (out []*x509.Certifi
 	defer conn.Close()
 	for _, cert := range conn.(*tls.Conn).ConnectionState().PeerCertificates {
 		if token.Names(cert.Raw) {
-			text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
-			return []*x509.Certificate{cert}, os.WriteFile(file, text, 0o600)
+			return cert, nil
 		}
 	}
 	return nil, fmt.Errorf("the server at %s is not the one the token is for", c.Server)

@@ -47,16 +47,19 @@ func (p *place) tunnels(ctx context.Context) error {
 			break
 		}
 	}
-	return tunnel.New(tunnel.Config{
-		Servers: known(ctx, behind, first), TLS: p.servers.tls, Log: p.log, Pod: pod,
-		Own: func() []netip.Addr { return ownAddresses(nodes, p.Name) },
-	}).Run(ctx)
+	return p.servers.known.each(ctx, func(ctx context.Context) error {
+		return tunnel.New(tunnel.Config{
+			Servers: known(ctx, behind, first), TLS: p.servers.tls(), Log: p.log, Pod: pod,
+			Own: func() []netip.Addr { return ownAddresses(nodes, p.Name) },
+		}).Run(ctx)
+	})
 }
 
-// servers are the API servers of the cluster: the URL of one, and how to speak to all of them as the node.
+// servers are the API servers of the cluster: the URL of one, how to speak to all of them as the node, and whom to believe.
 type servers struct {
-	url string
-	tls *tls.Config
+	url   string
+	tls   func() *tls.Config
+	known *trust
 }
 
 // known yields the addresses of the API servers, as the Service "kubernetes" has them, and the one that the agent was told.
