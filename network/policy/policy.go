@@ -20,8 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -70,7 +68,7 @@ type running struct {
 	policies, pods, namespaces client.View   // the last two are nil until there is a policy
 	opened                     chan struct{} // closed when they are not
 	table                      *table
-	connections                *netlink.Handle
+	forget                     *forgetter
 	begun                      bool // rules were written
 }
 
@@ -162,29 +160,31 @@ func (g *Guard) begin(ctx context.Context, wg *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	connections, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+	forget, err := newForgetter(g.Log)
 	if err != nil {
-		return errors.Join(fmt.Errorf("open connection tracking: %w", err), kernel.Close())
+		return errors.Join(err, kernel.Close())
 	}
 	g.mu.Lock()
-	g.run = &running{policies: policies, opened: make(chan struct{}), table: &table{name: g.Table, answers: g.Answers, kernel: kernel, log: g.Log}, connections: connections}
+	g.run = &running{policies: policies, opened: make(chan struct{}), table: &table{name: g.Table, answers: g.Answers, kernel: kernel, log: g.Log}, forget: forget}
 	g.mu.Unlock()
 	g.touchAll()
+	wg.Go(func() { forget.run(ctx) })
 	wg.Go(func() { g.follow(ctx, gr.NetworkPolicies, policies) })
 	return nil
 }
 
 func (g *Guard) end() {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	forget := g.run.forget
 	_ = g.run.table.kernel.Close()
-	g.run.connections.Close()
 	g.run = nil
 	select {
 	case <-g.ready:
 		g.ready = make(chan struct{})
 	default:
 	}
+	g.mu.Unlock()
+	forget.close()
 }
 
 func (g *Guard) later() <-chan time.Time {
@@ -378,7 +378,7 @@ func (g *Guard) setPolicy(k key, o kind.Object, there bool) {
 	g.facts.setPolicy(k, readPolicy(n))
 }
 
-// commit writes what has changed, and ends connections of addresses that are others' now.
+// commit writes what has changed, and notes the addresses that are others' now, whose connections shall end.
 func (g *Guard) commit() error {
 	start := time.Now()
 	err := g.run.table.commit(g.facts.world)
@@ -389,11 +389,8 @@ func (g *Guard) commit() error {
 	}
 	lost, first := g.facts.takeLost(), !g.run.begun
 	g.run.begun = true
-	if first || len(lost) == 0 || !g.facts.isolated() {
-		return nil
-	}
-	if err := nft.Forget(g.run.connections, lost); err != nil {
-		g.Log.Warn("connections of Pods that are gone may be used by those who have their addresses now", "err", err)
+	if !first && g.facts.isolated() {
+		g.run.forget.note(lost)
 	}
 	return nil
 }
@@ -406,8 +403,8 @@ const (
 )
 
 // Attach says that a Pod (namespace/name) of this node has addresses. When it returns, every policy that was acknowledged
-// before is in force for them; a Pod that the API has not told us about may talk to nobody if there are policies where it
-// lives.
+// before is in force for them, and the kernel has forgotten the connections of who had them before; a Pod that the API has not
+// told us about may talk to nobody if there are policies where it lives.
 func (g *Guard) Attach(ctx context.Context, pod, uid string, addrs []netip.Addr) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
@@ -415,17 +412,27 @@ func (g *Guard) Attach(ctx context.Context, pod, uid string, addrs []netip.Addr)
 	if err := g.await(ctx, k); err != nil {
 		return err
 	}
+	forget, err := g.admit(k, uid, addrs)
+	if err != nil {
+		return err
+	}
+	forget.settle(addrs)
+	return nil
+}
+
+// admit puts the rules of a Pod in force, and returns who knows what is to be forgotten before it runs.
+func (g *Guard) admit(k key, uid string, addrs []netip.Addr) (*forgetter, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.facts.attach(k, uid, addrs)
 	if g.run == nil {
-		return errors.New("network policies are not enforced: the agent is ending")
+		return nil, errors.New("network policies are not enforced: the agent is ending")
 	}
 	g.look(change{gr.Pods, k})
 	for o := range g.run.policies.List(k.namespace) {
 		g.look(change{gr.NetworkPolicies, key{o.GetNamespace(), o.GetName()}})
 	}
-	return g.commit()
+	return g.run.forget, g.commit()
 }
 
 // await waits until rules are in force, and as fresh as can be had in a moment.
