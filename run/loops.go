@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"crypto"
 	"crypto/x509"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -40,6 +42,7 @@ import (
 	"proa.dev/control/nodettl"
 	"proa.dev/control/podcertificate"
 	"proa.dev/control/podgc"
+	"proa.dev/control/policystatus"
 	"proa.dev/control/protection"
 	"proa.dev/control/quota"
 	"proa.dev/control/replicaset"
@@ -58,6 +61,7 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/node/simulate"
 	"proa.dev/server/authz"
+	"proa.dev/server/policies"
 )
 
 // controllers are the loops that shall run.
@@ -121,6 +125,7 @@ func (s *Server) every() []control.Controller {
 		podcertificate.Controller(),
 		available.APIServices(),
 		available.FlowSchemas(),
+		policystatus.Controller(s.typeCheck),
 		expand.Controller(),
 		attach.Controller(attach.Config{}),
 		satoken.Cleaner(satoken.DefaultCleanUp),
@@ -222,6 +227,11 @@ func (s *Server) ofKind(gk schema.GroupKind) (out []schema.GroupResource, err er
 		err = fmt.Errorf("no matches for kind %q in group %q", gk.Kind, gk.Group)
 	}
 	return out, err
+}
+
+// typeCheck finds what is wrong with the expressions of a policy, by the schemas that clients read.
+func (s *Server) typeCheck(ctx context.Context, p *admissionv1.ValidatingAdmissionPolicy) ([]admissionv1.ExpressionWarning, error) {
+	return policies.TypeCheck(ctx, p, policies.Published(s.defs, s.front.Paths))
 }
 
 // quietNodes is the number of simulated nodes from which on they write no Events about Pods: those would be most of the writes.

@@ -2,6 +2,7 @@ package policystatus_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -15,9 +16,12 @@ func TestScripts(t *testing.T) {
 	controltest.Scripts(t, "testdata/*.txt", policystatus.Controller(check))
 }
 
-// check stands for the type checker: it dislikes one word.
+// check stands for the type checker: it dislikes one word, and fails at another.
 func check(_ context.Context, p *admissionv1.ValidatingAdmissionPolicy) (out []admissionv1.ExpressionWarning, _ error) {
 	for _, v := range p.Spec.Validations {
+		if strings.Contains(v.Expression, "unreadable") {
+			return nil, errors.New("no schemas")
+		}
 		if strings.Contains(v.Expression, "wrong") {
 			out = append(out, admissionv1.ExpressionWarning{FieldRef: "spec.validations[0].expression", Warning: "undefined field 'wrong'"})
 		}
