@@ -1,6 +1,7 @@
 // Package policies understands the CEL expressions of admission policies and webhooks, with the published library: hop 5 asks it
-// whether an expression is right. It stands apart from the kinds because the library links CEL, which only the server may carry.
-// Nothing is compiled before there is an expression.
+// whether an expression is right, and the loop that writes the status of policies whether it fits the types of the objects that it
+// will see. It stands apart from the kinds because the library links CEL, which only the server may carry. Nothing is compiled
+// before there is an expression.
 package policies
 
 import (
