@@ -27,8 +27,11 @@ const (
 	patience = 10 * time.Second
 )
 
-// errInterrupted is what a pass ends with that was not whole.
-var errInterrupted = errors.New("connections have changed too fast for all of them to be seen")
+// What a pass may end with.
+var (
+	errInterrupted = errors.New("connections have changed too fast for all of them to be seen")
+	errRefused     = errors.New("the kernel does not understand which connections it is asked for")
+)
 
 // Conn is a way to the connections of one network namespace, for one caller at a time.
 type Conn struct {
@@ -57,22 +60,23 @@ func (c *Conn) Close() error { return errors.Join(c.show.close(), c.drop.close()
 // Drop makes the kernel forget those connections among the ones that filter names for which lost says so. It is told about
 // each and must not keep what it is told. One may be shown twice.
 func (c *Conn) Drop(filter Filter, lost func(*Flow) bool) error {
-	ask := filter
+	return insist(filter, func(ask Filter) error { return c.pass(ask, filter, lost) })
+}
+
+// insist makes passes until one is whole, but not forever. A kernel that does not know a filter is asked without.
+func insist(filter Filter, pass func(ask Filter) error) (err error) {
 	for range attempts {
-		err := c.pass(ask, filter, lost)
-		if refused(err) && ask.narrow() {
-			ask = Filter{Six: filter.Six}
-			err = c.pass(ask, filter, lost)
+		err = pass(filter)
+		if errors.Is(err, errRefused) && filter.narrow() {
+			filter = Filter{Six: filter.Six}
+			err = pass(filter)
 		}
 		if !errors.Is(err, errInterrupted) {
 			return err
 		}
 	}
-	return errInterrupted
+	return err
 }
-
-// refused tells whether a kernel does not know what it was asked for.
-func refused(err error) bool { return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) }
 
 // Forget drops all connections that begin or end at addresses.
 func (c *Conn) Forget(of map[netip.Addr]bool) error {
@@ -163,6 +167,8 @@ func (d *doomed) flush() {
 func (d *doomed) end(fault error, interrupted bool) error {
 	d.flush()
 	switch {
+	case errors.Is(fault, unix.EINVAL) || errors.Is(fault, unix.EOPNOTSUPP):
+		return fmt.Errorf("%w: %w", errRefused, fault)
 	case fault != nil:
 		return fmt.Errorf("read connections: %w", fault)
 	case d.err != nil:

@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -175,6 +176,36 @@ func TestFilterHas(t *testing.T) {
 	} {
 		if got := c.filter.has(&f); got != c.want {
 			t.Errorf("%+v: %v", c.filter, got)
+		}
+	}
+}
+
+// TestInsist: a pass that was not whole is made again, some times; one that the kernel does not understand without a filter.
+func TestInsist(t *testing.T) {
+	other := errors.New("other")
+	for _, c := range []struct {
+		name   string
+		filter Filter
+		ends   []error
+		asked  string
+		want   error
+	}{
+		{"whole", Filter{Protocol: udp}, []error{nil}, "17", nil},
+		{"whole the second time", Filter{Protocol: udp}, []error{errInterrupted, nil}, "17 17", nil},
+		{"never whole", Filter{Protocol: udp}, []error{errInterrupted, errInterrupted, errInterrupted, nil}, "17 17 17", errInterrupted},
+		{"no filters", Filter{Protocol: udp}, []error{errRefused, nil}, "17 0", nil},
+		{"no filters, and not whole", Filter{Protocol: udp}, []error{errRefused, errInterrupted, nil}, "17 0 0", nil},
+		{"nothing is understood", Filter{Protocol: udp}, []error{errRefused, errRefused, nil}, "17 0", errRefused},
+		{"nothing is understood at once", Filter{}, []error{errRefused, nil}, "0", errRefused},
+		{"another error", Filter{Protocol: udp}, []error{other, nil}, "17", other},
+	} {
+		var asked []string
+		err := insist(c.filter, func(ask Filter) error {
+			asked = append(asked, fmt.Sprint(ask.Protocol))
+			return c.ends[len(asked)-1]
+		})
+		if got := strings.Join(asked, " "); got != c.asked || !errors.Is(err, c.want) {
+			t.Errorf("%s: asked %s, got %v; want %s and %v", c.name, got, err, c.asked, c.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -165,7 +166,7 @@ func TestForget(t *testing.T) {
 func TestRefusedFilter(t *testing.T) {
 	c := kernel(t, some()...)
 	strange := Filter{Six: true, Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:53")} // of the other family
-	if err := c.pass(strange, strange, func(*Flow) bool { return false }); !refused(err) {
+	if err := c.pass(strange, strange, func(*Flow) bool { return false }); !errors.Is(err, errRefused) {
 		t.Fatalf("the kernel says %v", err)
 	}
 	if err := c.Drop(strange, func(*Flow) bool { return true }); err != nil {
