@@ -83,17 +83,17 @@ func (l lanes) filter(six bool) conntrack.Filter {
 	for p := range l.nodePorts {
 		addrs[netip.Addr{}], ports[p] = true, true
 	}
-	var to netip.Addr
-	var port uint16
-	if len(addrs) == 1 {
-		for to = range addrs {
+	return conntrack.Filter{Six: six, Protocol: udp, To: netip.AddrPortFrom(only(addrs), only(ports))}
+}
+
+// only is the one that is in a set; nothing if there are several.
+func only[K comparable](set map[K]bool) (one K) {
+	if len(set) == 1 {
+		for k := range set {
+			one = k
 		}
 	}
-	if len(ports) == 1 {
-		for port = range ports {
-		}
-	}
-	return conntrack.Filter{Six: six, Protocol: udp, To: netip.AddrPortFrom(to, port)}
+	return one
 }
 
 // lost says which streams the kernel shall forget: those that go where no endpoint is.
