@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,6 +93,33 @@ func TestNothingIsReadTwice(t *testing.T) {
 	f.read(known{protocol: udp, from: "10.0.0.3:3", to: "10.0.0.4:4"}.message())
 	if f.State != 0 || f.status&answered != 0 || f.zone != nil {
 		t.Errorf("a connection has what another had: %v, status %x, zone %x", &f, f.status, f.zone)
+	}
+}
+
+// TestDamage: of a message that is cut anywhere, or says little, either the whole of the first direction is read or nothing. The
+// kernel takes a question without it for one about all connections.
+func TestDamage(t *testing.T) {
+	whole := known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1, zone: 7}.message()
+	var want, f Flow
+	want.read(whole)
+	for n := range whole {
+		if cut := slices.Clip(whole[:n]); f.read(cut) && (f.Asked != want.Asked || f.Protocol != want.Protocol || len(f.tuple) != len(want.tuple)) {
+			t.Errorf("of %d bytes is read %v, name %x", n, &f, f.tuple)
+		}
+	}
+	family := []byte{unix.AF_INET, 0, 0, 0}
+	for what, b := range map[string][]byte{
+		"nothing":        family,
+		"a number":       appendAttribute(family, attrID, 0, 0, 0, 1),
+		"no addresses":   appendNested(family, attrAsked, nil),
+		"one address":    appendNested(family, attrAsked, appendNested(nil, attrAddresses, appendAttribute(nil, attrFrom4, 10, 0, 0, 1))),
+		"half of it":     appendNested(family, attrAsked, appendNested(nil, attrAddresses, appendAttribute(appendAttribute(nil, attrFrom4, 10, 0), attrTo4, 10, 0, 0, 1))),
+		"only answers":   append(slices.Clone(family), known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2"}.attributes()[52:]...),
+		"a wrong length": append(slices.Clone(family), 3, 0, attrAsked, 0),
+	} {
+		if f.read(b) {
+			t.Errorf("%s: read %v", what, &f)
+		}
 	}
 }
 

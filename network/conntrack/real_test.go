@@ -75,6 +75,14 @@ func some() []known {
 // TestKernelKnowsFilters looks at what the kernel shows, before it is looked at again here.
 func TestKernelKnowsFilters(t *testing.T) {
 	c := kernel(t, some()...)
+	var name unix.Utsname
+	var major, minor int
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); err != nil || major < 5 || major == 5 && minor < 16 {
+		t.Skip("this kernel may know no filters", err)
+	}
 	for _, x := range []struct {
 		filter Filter
 		want   string // the ports that the connections come from
@@ -126,10 +134,10 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestDropMany is about more than go with one call.
+// TestDropMany is about more than go with one call, whose answers would not fit the socket.
 func TestDropMany(t *testing.T) {
 	flows := []known{{protocol: udp, from: "10.0.0.9:9", to: "10.96.0.10:53"}}
-	for i := range 3*batch + 5 {
+	for i := range 20*batch + 5 {
 		flows = append(flows, known{protocol: udp, from: fmt.Sprint("10.0.0.1:", 1000+i), to: "10.96.0.10:53"})
 	}
 	c := kernel(t, flows...)
