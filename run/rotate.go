@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -30,11 +31,11 @@ func (s *Server) writeKubeconfig() error {
 // tell says what is new about the authorities.
 func (s *Server) tell(ctx context.Context) {
 	for _, n := range s.pki.News() {
+		level := slog.LevelInfo
 		if n.Urgent {
-			s.log.WarnContext(ctx, n.Text)
-		} else {
-			s.log.InfoContext(ctx, n.Text)
+			level = slog.LevelWarn
 		}
+		s.log.Log(ctx, level, "there is news of an authority", "news", n.Text)
 	}
 }
 

@@ -103,26 +103,18 @@ func (c *agent) join(ctx context.Context, dir string, pool *x509.CertPool, log *
 }
 
 // authority is whom the agent believes: the certificates that it has kept, or the one that the server shows and the token names.
-// A token for an authority that is not among those that are kept counts if the server shows that one: then the cluster has got a
-// new one, and the node joins again.
 func (c *agent) authority(ctx context.Context, dir string) (*trust, error) {
 	file := filepath.Join(dir, caFile)
 	kept, err := readTrust(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	token, err := run.ParseToken(c.Token)
-	if kept != nil && (err != nil || kept.names(token.Names)) {
-		return kept, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	cert, err := c.shown(ctx, token)
-	if err != nil && kept != nil {
-		return kept, nil //nolint:nilerr // an old token says nothing against what is kept
-	}
-	if err != nil {
+	var cert *x509.Certificate
+	if kept != nil {
+		if cert = c.another(ctx, kept); cert == nil {
+			return kept, nil
+		}
+	} else if cert, err = c.first(ctx); err != nil {
 		return nil, err
 	}
 	// What another authority has signed is of no use.
@@ -130,6 +122,29 @@ func (c *agent) authority(ctx context.Context, dir string) (*trust, error) {
 		return nil, fmt.Errorf("remove an old certificate: %w", err)
 	}
 	return newTrust(file, cert)
+}
+
+// first is the authority that an agent believes which has kept none.
+func (c *agent) first(ctx context.Context) (*x509.Certificate, error) {
+	token, err := run.ParseToken(c.Token)
+	if err != nil {
+		return nil, err
+	}
+	return c.shown(ctx, token)
+}
+
+// another is an authority that the token names, the server shows, and the agent has not kept: the cluster has got a new one, and
+// the node joins again. Otherwise it is nil, since an old token says nothing against what is kept.
+func (c *agent) another(ctx context.Context, kept *trust) *x509.Certificate {
+	token, err := run.ParseToken(c.Token)
+	if err != nil || kept.names(token.Names) {
+		return nil
+	}
+	cert, err := c.shown(ctx, token)
+	if err != nil {
+		return nil
+	}
+	return cert
 }
 
 // shown is the certificate of the authority that the token names, if the server shows it. A server that cannot is not believed.

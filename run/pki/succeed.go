@@ -54,6 +54,11 @@ func (h *holding) decide(now time.Time) step {
 	case !h.own(signer):
 		return stranger(signer, now)
 	}
+	return h.due(signer, now)
+}
+
+// due says what to do with an authority that was made here.
+func (h *holding) due(signer *x509.Certificate, now time.Time) step {
 	heir, expired := h.heir(now), now.After(signer.NotAfter)
 	switch {
 	case heir != nil && (expired || !now.Before(handover(signer, heir))):
@@ -64,12 +69,12 @@ func (h *holding) decide(now time.Time) step {
 		return stepName
 	case slices.ContainsFunc(h.certs, h.gone(now)):
 		return stepDrop
-	case heir == nil && ending(signer, now) && h.shared:
+	case heir != nil || !ending(signer, now):
+		return stepKeep
+	case h.shared:
 		return stepWarn
-	case heir == nil && ending(signer, now):
-		return stepMake
 	}
-	return stepKeep
+	return stepMake
 }
 
 // stranger says what to do with an authority that somebody brought: nothing but to speak of its end.
