@@ -26,8 +26,11 @@ import (
 func TestForgetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
+		var mu sync.Mutex // guards said
 		var said []string
 		say := func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
 			said = append(said, fmt.Sprintf("%v: %s", time.Since(start), fmt.Sprintf(format, args...)))
 		}
 		look := func(lost map[netip.Addr]bool) error {
