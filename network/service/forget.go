@@ -22,8 +22,13 @@ type forgetter struct {
 	mu       sync.Mutex // guards what follows
 	streams  []stream
 	openings openings
-	since    time.Time // when the first of the openings was noted
+	ripe     time.Time // when the openings are looked for
+	looked   time.Time // when they were the last time
 }
+
+// pause is the least time from one look for openings to the next. Where endpoints come and go all the time, as in rollouts, the looks
+// cost more than all else, and nearly always find nothing.
+const pause = 5 * time.Second
 
 // newForgetter opens the way to the kernel, in the network namespace that the thread is in.
 func newForgetter(log *slog.Logger) (*forgetter, error) {
@@ -44,7 +49,10 @@ func (f *forgetter) note(streams []stream, gone openings) {
 	f.mu.Lock()
 	f.streams = append(f.streams, streams...)
 	if len(f.openings) == 0 {
-		f.openings, f.since = openings{}, time.Now()
+		f.openings, f.ripe = openings{}, time.Now().Add(rest)
+		if again := f.looked.Add(pause); again.After(f.ripe) {
+			f.ripe = again
+		}
 	}
 	for a := range gone {
 		f.openings[a] = true
@@ -84,7 +92,7 @@ func (f *forgetter) due() <-chan time.Time {
 	if len(f.openings) == 0 {
 		return nil
 	}
-	return time.After(time.Until(f.since.Add(rest)))
+	return time.After(time.Until(f.ripe))
 }
 
 // take returns what is to be forgotten now.
@@ -92,8 +100,8 @@ func (f *forgetter) take(now time.Time) (streams []stream, gone openings) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	streams, f.streams = f.streams, nil
-	if len(f.openings) > 0 && now.Sub(f.since) >= rest {
-		gone, f.openings = f.openings, nil
+	if len(f.openings) > 0 && !now.Before(f.ripe) {
+		gone, f.openings, f.looked = f.openings, nil, now
 	}
 	return streams, gone
 }
