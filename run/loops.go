@@ -31,6 +31,7 @@ import (
 	"proa.dev/control/endpointslice"
 	"proa.dev/control/ephemeral"
 	"proa.dev/control/expand"
+	"proa.dev/control/extensiontrust"
 	"proa.dev/control/flowconfig"
 	"proa.dev/control/gc"
 	"proa.dev/control/ipam"
@@ -60,6 +61,8 @@ import (
 	"proa.dev/control/volume"
 	"proa.dev/kinds/kind"
 	"proa.dev/node/simulate"
+	"proa.dev/run/pki"
+	"proa.dev/server/authn"
 	"proa.dev/server/authz"
 	"proa.dev/server/policies"
 )
@@ -88,6 +91,7 @@ func (s *Server) every() []control.Controller {
 		definition.Controller(),
 		serviceaccount.Controller(),
 		rootca.Controller(root),
+		extensiontrust.Controller(s.extensionTrust()),
 		clusterrole.Controller(authz.Aggregate),
 		namespace.Controller(namespaced, s.controller("namespace-controller").View),
 		gc.New(gc.Resources(func() []*kind.Def { return s.defs })).Controller(),
@@ -152,6 +156,18 @@ func (s *Server) root() string {
 		return ""
 	}
 	return string(s.pki.CA().PEM)
+}
+
+// extensionTrust is what API servers that extend this one must know to believe it.
+func (s *Server) extensionTrust() extensiontrust.Trust {
+	h := authn.Headers()
+	t := extensiontrust.Trust{
+		Clients: s.root(), Allowed: []string{pki.FrontProxyClientName}, User: h.User, UID: h.UID, Group: h.Group, Extra: h.ExtraPrefix,
+	}
+	if s.pki != nil {
+		t.Proxies = string(s.pki.FrontProxyCA().PEM)
+	}
+	return t
 }
 
 // runs says that a loop shall run.

@@ -55,7 +55,7 @@ func (s *Server) rotate(ctx context.Context) {
 
 // renew does what rotate does, once.
 func (s *Server) renew(ctx context.Context) {
-	before := s.root()
+	before := s.extensionTrust()
 	renewed, err := s.pki.Rotate()
 	if err != nil {
 		s.log.ErrorContext(ctx, "cannot renew certificates", "err", err)
@@ -70,7 +70,8 @@ func (s *Server) renew(ctx context.Context) {
 	if err := s.auth.SetKeys(s.pki.ServiceAccountKey(), s.pki.ServiceAccountPublicKeys()...); err != nil {
 		s.log.ErrorContext(ctx, "cannot take over the keys of service accounts", "err", err)
 	}
-	moved := s.root() != before
+	now := s.extensionTrust()
+	moved := now.Clients != before.Clients || now.Proxies != before.Proxies
 	if moved {
 		s.trusted.change()
 	}
@@ -83,7 +84,9 @@ func (s *Server) renew(ctx context.Context) {
 
 // publishers are the controllers that tell others whom to trust. They are made with the bundle that they publish.
 func publishers() []string {
-	return []string{"root-ca-cert-publisher", "kube-apiserver-serving-clustertrustbundle-publisher", "tokens-controller"}
+	return []string{
+		"root-ca-cert-publisher", "kube-apiserver-serving-clustertrustbundle-publisher", "tokens-controller", "cluster-authentication-trust-controller",
+	}
 }
 
 // runLoop runs a controller until ctx ends. One that publishes the bundle is made anew with each bundle, and then looks at

@@ -1,0 +1,15 @@
+package extensiontrust_test
+
+import (
+	"testing"
+
+	"proa.dev/control/controltest"
+	"proa.dev/control/extensiontrust"
+)
+
+func TestScripts(t *testing.T) {
+	controltest.Scripts(t, "testdata/*.txt", extensiontrust.Controller(extensiontrust.Trust{
+		Clients: "CLIENTS", Proxies: "PROXIES", Allowed: []string{"front-proxy-client"},
+		User: "X-Remote-User", UID: "X-Remote-Uid", Group: "X-Remote-Group", Extra: "X-Remote-Extra-",
+	}))
+}
