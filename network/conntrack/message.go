@@ -10,7 +10,7 @@ import (
 // The messages of connection tracking.
 const (
 	subsystem   = 1 << 8
-	messageFlow = subsystem | 0
+	messageFlow = subsystem
 	messageGet  = subsystem | 1
 	messageDrop = subsystem | 2
 )
