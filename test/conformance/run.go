@@ -250,14 +250,15 @@ func readReport(file string) (map[string]result, error) {
 	return out, nil
 }
 
+// firstLine is the line of a message that says what is wrong.
 func firstLine(s string) string {
-	for line := range strings.Lines(s) {
-		if line = strings.TrimSpace(line); line != "" {
-			if len(line) > 300 {
-				line = line[:300] + "…"
-			}
-			return line
-		}
+	line, rest, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	most := 300
+	if line = strings.TrimSpace(line); line == "Expected" { // a comparison, whose parts are on the lines that follow
+		line, most = strings.Join(strings.Fields(line+" "+rest), " "), 100
 	}
-	return ""
+	if len(line) > most {
+		line = strings.ToValidUTF8(line[:most], "") + "..."
+	}
+	return line
 }

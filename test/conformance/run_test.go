@@ -29,6 +29,7 @@ func TestReadReport(t *testing.T) {
 		{"LeafNodeType":"It","ContainerHierarchyTexts":["[sig-a] A"],"LeafNodeText":"works [Conformance]","State":"passed","RunTime":1500000000},
 		{"LeafNodeType":"It","ContainerHierarchyTexts":["[sig-a] A"],"LeafNodeText":"fails [Conformance]","State":"failed","Failure":{"Message":"\n  first\nsecond"}},
 		{"LeafNodeType":"It","ContainerHierarchyTexts":["[sig-a] A"],"LeafNodeText":"out of focus","State":"skipped"},
+		{"LeafNodeType":"It","ContainerHierarchyTexts":["[sig-a] A"],"LeafNodeText":"compares","State":"failed","Failure":{"Message":"Expected\n    <string>: a\nto equal\n    <string>: b"}},
 		{"LeafNodeType":"It","ContainerHierarchyTexts":["[sig-a] A"],"LeafNodeText":"needs nodes","State":"skipped","Failure":{"Message":"no nodes"}}]}]`
 	if err := os.WriteFile(file, []byte(report), 0o600); err != nil {
 		t.Fatal(err)
@@ -41,6 +42,7 @@ func TestReadReport(t *testing.T) {
 		"[sig-a] A works [Conformance]": {State: "passed", Seconds: 1.5},
 		"[sig-a] A fails [Conformance]": {State: "failed", Reason: "first"},
 		"[sig-a] A needs nodes":         {State: "skipped", Reason: "no nodes"},
+		"[sig-a] A compares":            {State: "failed", Reason: "Expected <string>: a to equal <string>: b"},
 	}
 	if len(got) != len(want) {
 		t.Errorf("%d results, want %d: %v", len(got), len(want), got)
