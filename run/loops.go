@@ -86,12 +86,11 @@ func (s *Server) every() []control.Controller {
 		}
 		return out
 	}
-	root := s.root()
 	all := append(protection.Controllers(),
 		definition.Controller(),
 		serviceaccount.Controller(),
-		rootca.Controller(root),
-		extensiontrust.Controller(s.extensionTrust()),
+		rootca.Controller(s.root),
+		extensiontrust.Controller(s.extensionTrust),
 		clusterrole.Controller(authz.Aggregate),
 		namespace.Controller(namespaced, s.controller("namespace-controller").View),
 		gc.New(gc.Resources(func() []*kind.Def { return s.defs })).Controller(),
@@ -121,8 +120,8 @@ func (s *Server) every() []control.Controller {
 
 		ephemeral.Controller(),
 		certificate.Controller(certificate.Config{CA: func() (*x509.Certificate, crypto.Signer) { return s.pki.CA().Cert, s.pki.CA().Key }}),
-		trustbundle.Controller(root),
-		satoken.Tokens(func(a *corev1.ServiceAccount, secret string) (string, error) { return s.auth.IssueLegacy(a, secret) }, root),
+		trustbundle.Controller(s.root),
+		satoken.Tokens(func(a *corev1.ServiceAccount, secret string) (string, error) { return s.auth.IssueLegacy(a, secret) }, s.root),
 		satoken.Tracker(),
 		bootstrap.Signer(),
 		bootstrap.Cleaner(),

@@ -82,47 +82,42 @@ func (s *Server) renew(ctx context.Context) {
 	}
 }
 
-// publishers are the controllers that tell others whom to trust. They are made with the bundle that they publish.
+// publishers are the controllers that tell others whom to trust.
 func publishers() []string {
 	return []string{
 		"root-ca-cert-publisher", "kube-apiserver-serving-clustertrustbundle-publisher", "tokens-controller", "cluster-authentication-trust-controller",
 	}
 }
 
-// runLoop runs a controller until ctx ends. One that publishes the bundle is made anew with each bundle, and then looks at
-// everything again.
+// runLoop runs a controller until ctx ends. One that publishes the bundle begins again with each bundle, and so looks at
+// everything.
 func (s *Server) runLoop(ctx context.Context, ctl control.Controller) error {
+	loop := func(ctx context.Context) error { return control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues) }
 	if !slices.Contains(publishers(), ctl.Name) {
-		return control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues)
+		return loop(ctx)
 	}
 	for ctx.Err() == nil {
-		changed := s.trusted.next()
-		all := s.controllers()
-		if at := slices.IndexFunc(all, func(c control.Controller) bool { return c.Name == ctl.Name }); at >= 0 {
-			ctl = all[at]
-		}
-		if err := s.publish(ctx, changed, ctl); err != nil {
+		if err := Until(ctx, s.trusted.next(), loop); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// publish runs a controller until the bundle changes.
-func (s *Server) publish(ctx context.Context, changed <-chan struct{}, ctl control.Controller) error {
+// Until calls do with a context that ends with a channel, too.
+func Until(ctx context.Context, end <-chan struct{}, do func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
 	wg.Go(func() {
 		select {
-		case <-changed:
+		case <-end:
 			stop()
 		case <-ctx.Done():
 		}
 	})
-	return control.Run(ctx, s.log, s.controller(ctl.Name), ctl, s.queues)
+	return do(ctx)
 }
 
 // turn tells any number of others that something has changed. The zero value is ready.

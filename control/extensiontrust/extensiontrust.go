@@ -30,8 +30,8 @@ type Trust struct {
 	Extra   string // what the names of the other headers begin with
 }
 
-// Controller returns the loop.
-func Controller(t Trust) control.Controller {
+// Controller returns the loop; trust is what there is to tell now.
+func Controller(trust func() Trust) control.Controller {
 	return control.Controller{
 		Name: "cluster-authentication-trust-controller", For: gr.Namespaces, Writes: []control.Write{{On: gr.ConfigMaps, Do: "create update"}},
 		Triggers: []control.Trigger{{On: gr.ConfigMaps, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
@@ -47,7 +47,7 @@ func Controller(t Trust) control.Controller {
 			}
 			have, _ := c.View(gr.ConfigMaps).Get(k.Name, name)
 			was, _ := have.(*corev1.ConfigMap)
-			want := decide(was, t)
+			want := decide(was, trust())
 			var err error
 			switch {
 			case want == nil:

@@ -8,8 +8,9 @@ import (
 )
 
 func TestScripts(t *testing.T) {
-	controltest.Scripts(t, "testdata/*.txt", extensiontrust.Controller(extensiontrust.Trust{
+	trust := extensiontrust.Trust{
 		Clients: "CLIENTS", Proxies: "PROXIES", Allowed: []string{"front-proxy-client"},
 		User: "X-Remote-User", UID: "X-Remote-Uid", Group: "X-Remote-Group", Extra: "X-Remote-Extra-",
-	}))
+	}
+	controltest.Scripts(t, "testdata/*.txt", extensiontrust.Controller(func() extensiontrust.Trust { return trust }))
 }

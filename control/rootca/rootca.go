@@ -17,8 +17,8 @@ import (
 
 const name = "kube-root-ca.crt"
 
-// Controller returns the loop; bundle is the CA certificates in PEM.
-func Controller(bundle string) control.Controller {
+// Controller returns the loop; bundle is the CA certificates of now in PEM.
+func Controller(bundle func() string) control.Controller {
 	namespaces, maps := schema.GroupResource{Resource: "namespaces"}, schema.GroupResource{Resource: "configmaps"}
 	return control.Controller{
 		Name: "root-ca-cert-publisher", For: namespaces, Writes: []control.Write{{On: maps, Do: "create update"}},
@@ -35,7 +35,7 @@ func Controller(bundle string) control.Controller {
 			}
 			have, _ := c.View(maps).Get(k.Name, name)
 			was, _ := have.(*corev1.ConfigMap)
-			want := decide(was, k.Name, bundle)
+			want := decide(was, k.Name, bundle())
 			var err error
 			switch {
 			case want == nil:

@@ -7,4 +7,6 @@ import (
 	"proa.dev/control/rootca"
 )
 
-func TestScripts(t *testing.T) { controltest.Scripts(t, "testdata/*.txt", rootca.Controller("PEM")) }
+func TestScripts(t *testing.T) {
+	controltest.Scripts(t, "testdata/*.txt", rootca.Controller(func() string { return "PEM" }))
+}

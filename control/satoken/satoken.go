@@ -24,7 +24,7 @@ import (
 type Issue func(account *corev1.ServiceAccount, secretName string) (string, error)
 
 // Tokens returns the loop that fills and deletes Secrets; bundle is the CA certificates in PEM.
-func Tokens(issue Issue, bundle string) control.Controller {
+func Tokens(issue Issue, bundle func() string) control.Controller {
 	return control.Controller{
 		Name: "tokens-controller", For: gr.Secrets, Workers: 5,
 		When:   func(old, now kind.Object) bool { return isToken(old) || isToken(now) },
@@ -59,7 +59,7 @@ func Tokens(issue Issue, bundle string) control.Controller {
 					Preconditions: &metav1.Preconditions{UID: new(secret.UID), ResourceVersion: new(secret.ResourceVersion)},
 				}))
 			}
-			next, err := fill(secret, account, bundle, issue)
+			next, err := fill(secret, account, bundle(), issue)
 			if next == nil || err != nil {
 				return 0, err
 			}

@@ -12,5 +12,5 @@ import (
 
 func TestScripts(t *testing.T) {
 	issue := func(a *corev1.ServiceAccount, secret string) (string, error) { return a.Name + " by " + secret, nil }
-	controltest.Scripts(t, "testdata/scripts/*.txt", satoken.Tokens(issue, "PEM"), satoken.Cleaner(240*time.Hour), satoken.Tracker())
+	controltest.Scripts(t, "testdata/scripts/*.txt", satoken.Tokens(issue, func() string { return "PEM" }), satoken.Cleaner(240*time.Hour), satoken.Tracker())
 }

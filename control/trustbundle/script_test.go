@@ -15,7 +15,8 @@ import (
 )
 
 func TestScripts(t *testing.T) {
-	controltest.Scripts(t, "testdata/*.txt", trustbundle.Controller(authority(t)))
+	bundle := authority(t)
+	controltest.Scripts(t, "testdata/*.txt", trustbundle.Controller(func() string { return bundle }))
 }
 
 // authority is always the same, so that the hash in the name of its bundle is, too.

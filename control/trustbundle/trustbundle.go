@@ -22,9 +22,8 @@ import (
 
 const signer = "kubernetes.io/kube-apiserver-serving"
 
-// Controller returns the loop; bundle is the CA certificates in PEM.
-func Controller(bundle string) control.Controller {
-	name := nameOf(bundle)
+// Controller returns the loop; bundle is the CA certificates of now in PEM.
+func Controller(bundle func() string) control.Controller {
 	return control.Controller{
 		Name: "kube-apiserver-serving-clustertrustbundle-publisher", For: gr.ClusterTrustBundles, When: concerns,
 		Writes: []control.Write{
@@ -36,14 +35,14 @@ func Controller(bundle string) control.Controller {
 			{On: gr.Namespaces, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 				return func(yield func(control.Key) bool) {
 					if o.GetName() == metav1.NamespaceSystem {
-						yield(control.Key{Name: name})
+						yield(control.Key{Name: nameOf(bundle())})
 					}
 				}
 			}},
 		},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 			have, _ := control.Get[*certificatesv1.ClusterTrustBundle](c, gr.ClusterTrustBundles, "", k.Name)
-			return reconcile(ctx, c, have, k.Name, bundle)
+			return reconcile(ctx, c, have, k.Name, bundle())
 		},
 	}
 }

@@ -189,7 +189,7 @@ func (c *Certificate) Renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the certificate that was issued cannot be used: %w", err)
 	}
-	if err := put(c.File, both); err != nil {
+	if err := Put(c.File, both); err != nil {
 		return err
 	}
 	c.current.Store(pair)
@@ -225,7 +225,7 @@ func (c *Certificate) pending() (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key, put(file, text)
+	return key, Put(file, text)
 }
 
 func encodeKey(key crypto.Signer) ([]byte, error) {
@@ -261,8 +261,8 @@ func parse(text []byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// put writes a file that is there whole or not at all, for the owner only.
-func put(file string, text []byte) error {
+// Put writes a file that is there whole or not at all, for the owner only.
+func Put(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (s *Machine) admit(ctx context.Context, f further) (fresh bool, err error) 
 		if err := os.Remove(cert.File); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, fmt.Errorf("remove an old certificate: %w", err)
 		}
-		if err := keepFile(file, ca.PEM); err != nil {
+		if err := self.Put(file, ca.PEM); err != nil {
 			return false, fmt.Errorf("tell the node who vouches for the server: %w", err)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -17,6 +16,8 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
+	"proa.dev/node/self"
+	"proa.dev/run"
 )
 
 // bundleSigner names the trust bundles by which the API servers are known.
@@ -52,7 +53,7 @@ func readTrust(file string) (*trust, error) {
 // newTrust begins with one certificate, and keeps it.
 func newTrust(file string, cert *x509.Certificate) (*trust, error) {
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
-	if err := keepFile(file, text); err != nil {
+	if err := self.Put(file, text); err != nil {
 		return nil, err
 	}
 	t := &trust{file: file}
@@ -96,7 +97,7 @@ func (t *trust) take(text []byte) (bool, error) {
 	if bytes.Equal(text, t.text) {
 		return false, nil
 	}
-	if err := keepFile(t.file, text); err != nil {
+	if err := self.Put(t.file, text); err != nil {
 		return false, err
 	}
 	t.set(text, certs)
@@ -147,7 +148,7 @@ func (t *trust) each(ctx context.Context, do func(context.Context) error) error 
 		t.mu.Lock()
 		changed := t.changed
 		t.mu.Unlock()
-		err := until(ctx, changed, do)
+		err := run.Until(ctx, changed, do)
 		select {
 		case <-changed: // that is why it has ended
 		default:
@@ -155,22 +156,6 @@ func (t *trust) each(ctx context.Context, do func(context.Context) error) error 
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// until calls do with a context that ends with a channel.
-func until(ctx context.Context, end <-chan struct{}, do func(context.Context) error) error {
-	ctx, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer stop()
-	wg.Go(func() {
-		select {
-		case <-end:
-			stop()
-		case <-ctx.Done():
-		}
-	})
-	return do(ctx)
 }
 
 // parseBundle reads certificates.
@@ -186,18 +171,4 @@ func parseBundle(text []byte) (out []*x509.Certificate, err error) {
 		return nil, errors.New("there is no certificate in it")
 	}
 	return out, nil
-}
-
-// keepFile writes a file that is there whole or not at all, for the owner only.
-func keepFile(file string, text []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".new-*") // 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
 }

@@ -74,7 +74,7 @@ func TestAgentLearnsTheNextAuthority(t *testing.T) {
 	dir, own := t.TempDir(), t.TempDir()
 	folder, file := filepath.Join(dir, "pki"), filepath.Join(own, caFile)
 	former := ensurePKI(t, folder, -17*year/2).CA()
-	if err := keepFile(file, former.PEM); err != nil {
+	if err := self.Put(file, former.PEM); err != nil {
 		t.Fatal(err)
 	}
 	known, err := readTrust(file)
@@ -156,7 +156,7 @@ func TestWhomAnAgentBelieves(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.kept != nil {
-				if err := keepFile(filepath.Join(dir, caFile), tt.kept.CA().PEM); err != nil {
+				if err := self.Put(filepath.Join(dir, caFile), tt.kept.CA().PEM); err != nil {
 					t.Fatal(err)
 				}
 			}
