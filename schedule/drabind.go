@@ -150,8 +150,15 @@ func isReserved(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
 	return slices.ContainsFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
 }
 
-// write puts the pod, and an allocation if there is a new one, into the status of a claim. A conflict means another look.
+// write puts the pod, and an allocation if there is a new one, into the status of a claim.
 func (w *devicesOf) write(ctx context.Context, claim *resourcev1.ResourceClaim, a *resourcev1.AllocationResult) (*resourcev1.ResourceClaim, error) {
+	return w.insist(ctx, claim, func(now *resourcev1.ResourceClaim) (*resourcev1.ResourceClaim, error) {
+		return w.writeOnce(ctx, now.DeepCopy(), a)
+	})
+}
+
+// insist changes a claim. A conflict means another look.
+func (w *devicesOf) insist(ctx context.Context, claim *resourcev1.ResourceClaim, change func(now *resourcev1.ResourceClaim) (*resourcev1.ResourceClaim, error)) (*resourcev1.ResourceClaim, error) {
 	var err error
 	for try := 0; try < 5; try++ {
 		if try > 0 {
@@ -162,7 +169,7 @@ func (w *devicesOf) write(ctx context.Context, claim *resourcev1.ResourceClaim, 
 			claim = o.(*resourcev1.ResourceClaim)
 		}
 		var wrote *resourcev1.ResourceClaim
-		if wrote, err = w.writeOnce(ctx, claim.DeepCopy(), a); err == nil || !apierrors.IsConflict(err) {
+		if wrote, err = change(claim); err == nil || !apierrors.IsConflict(err) {
 			return wrote, err
 		}
 	}
@@ -227,27 +234,17 @@ func (w *devicesOf) letGo() {
 	<-done
 }
 
-func (w *devicesOf) withdraw(ctx context.Context, claim *resourcev1.ResourceClaim) (err error) {
-	for try := 0; try < 5; try++ {
-		if try > 0 {
-			o, err := w.deps.Client.Get(ctx, gr.ResourceClaims, claim.Namespace, claim.Name, "")
-			if err != nil {
-				return err
-			}
-			if o.GetUID() != claim.UID {
-				return nil
-			}
-			claim = o.(*resourcev1.ResourceClaim)
+func (w *devicesOf) withdraw(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+	uid := claim.UID
+	_, err := w.insist(ctx, claim, func(now *resourcev1.ResourceClaim) (*resourcev1.ResourceClaim, error) {
+		if now.UID != uid || !isReserved(now, w.pod) {
+			return now, nil
 		}
-		if !isReserved(claim, w.pod) {
-			return nil
-		}
-		next := claim.DeepCopy()
+		next := now.DeepCopy()
 		next.Status.ReservedFor = slices.DeleteFunc(next.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == w.pod.UID })
-		if _, err = w.deps.Client.Update(ctx, gr.ResourceClaims, next, "status"); err == nil || !apierrors.IsConflict(err) {
-			return err
-		}
-	}
+		_, err := w.deps.Client.Update(ctx, gr.ResourceClaims, next, "status")
+		return next, err
+	})
 	return err
 }
 
