@@ -291,7 +291,7 @@ func (u *upper) wait(ctx context.Context, c cluster, child *exec.Cmd, begin time
 		}
 		if now := lastError(tail(c.log(), 10), begin); now != "" && now != trouble {
 			trouble = now
-			fmt.Fprintf(u.env.Out, "  %-20s %s\n", steps[at].name, trouble)
+			fmt.Fprintf(u.env.Out, "  %-20s %s\n", "in the log", trouble)
 		}
 		if pid, err := c.pid(); err != nil || pid != child.Process.Pid {
 			missing = errors.New("it has not begun")
