@@ -226,7 +226,22 @@ type kubectl struct {
 	in  string
 }
 
+// run returns what kubectl prints. One before 1.34 reads from its WebSocket
+// before it has made the streams, and drops what comes in that moment: it says
+// so, and is then asked again.
 func (k *kubectl) run(args ...string) string {
+	k.t.Helper()
+	out := k.once(args...)
+	for range 5 {
+		if !strings.Contains(out, "Unknown stream id ") {
+			break
+		}
+		out = k.once(args...)
+	}
+	return out
+}
+
+func (k *kubectl) once(args ...string) string {
 	k.t.Helper()
 	ctx, stop := context.WithTimeout(k.t.Context(), time.Minute)
 	defer stop()
