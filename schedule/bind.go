@@ -143,6 +143,9 @@ func wait(ctx context.Context, w waiting) *Verdict {
 	case v := <-w.Wait:
 		return v
 	case <-timer.C:
+		if w.Leave != nil && !w.Leave() {
+			return <-w.Wait
+		}
 		return No(fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.For, w.plugin))
 	case <-ctx.Done():
 		return Failed(ctx.Err())

@@ -181,7 +181,7 @@ func (g *gangs) permit(pod *corev1.Pod) Permission {
 	mine.placed[pod.UID] = wait
 	g.mu.Unlock()
 	g.wake(unbound)
-	return Permission{Wait: wait, For: gangPatience}
+	return Permission{Wait: wait, For: gangPatience, Leave: func() bool { return g.leave(pod) }}
 }
 
 // wake brings the rest of a gang to be tried.
@@ -194,10 +194,29 @@ func (g *gangs) wake(pods map[types.UID]bool) {
 	}
 }
 
-// giveUp takes a pod out of its gang. The others that wait give their places up, too: it is all or nothing.
+// leave is giveUp for a pod that has waited too long. It is false, and nothing happens, for one that has just been told what becomes of
+// it: who told it counts on that.
+func (g *gangs) leave(pod *corev1.Pod) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	mine := g.groups[groupOf(pod)]
+	if mine == nil || mine.placed[pod.UID] == nil {
+		return false
+	}
+	g.remove(pod)
+	return true
+}
+
+// giveUp takes a pod out of its gang.
 func (g *gangs) giveUp(pod *corev1.Pod) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.remove(pod)
+}
+
+// remove takes a pod out of its gang. If it waited, the others that wait give their places up, too: it is all or nothing. From then
+// on none of them counts, though they may not have heard of it yet. The lock is held.
+func (g *gangs) remove(pod *corev1.Pod) {
 	mine := g.groups[groupOf(pod)]
 	if mine == nil {
 		return
@@ -210,7 +229,7 @@ func (g *gangs) giveUp(pod *corev1.Pod) {
 	for uid, wait := range mine.placed {
 		if wait != nil && waited {
 			wait <- No(gaveUp)
-			mine.placed[uid] = nil
+			delete(mine.placed, uid)
 		}
 	}
 	if len(mine.placed) == 0 {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestGang plays lines against the plugin: "pod NAME" makes a pod of the gang, "gate NAME" asks whether it may come in,
-// "permit NAME" gives it a place, "bound NAME" and "gone NAME" end its way, and "waits" says who waits, or what they were told.
+// "permit NAME" gives it a place, "late NAME" ends its patience, "bound NAME" and "gone NAME" end its way, and "waits" says who waits, or what they were told.
 func TestGang(t *testing.T) {
 	for _, test := range []struct{ name, script, want string }{
 		{"no group yet", "pod a; gate a; group 2; gate a; pod b; gate a", `
@@ -41,6 +41,21 @@ permit a: waits, wakes b c
 permit b: goes
 permit c: goes
 waits: a goes`},
+		{"who leaves does not count, though its place is not free yet", "group 2; pod a; pod b; permit a; late a; permit b; waits", `
+permit a: waits, wakes b
+late a: leaves
+permit b: waits, wakes a
+waits: a b`},
+		{"who has been counted on cannot leave", "group 2; pod a; pod b; permit a; permit b; late a; waits", `
+permit a: waits, wakes b
+permit b: goes
+late a: is told
+waits: a goes`},
+		{"who was told to give up does not count", "group 3; pod a; pod b; pod c; pod d; permit a; permit b; gone a; permit c; permit d", `
+permit a: waits, wakes b c d
+permit b: waits, wakes c d
+permit c: waits, wakes a b d
+permit d: waits, wakes a b`},
 		{"a group that is no gang", "group 0; pod a; gate a; permit a", `
 gate a: open
 permit a: goes`},
@@ -57,6 +72,7 @@ func playGang(t *testing.T, script string) string {
 	objects, woken := things{}, []string{}
 	plugin := GangScheduling(Deps{Views: objects, Activate: func(uids ...types.UID) { woken = append(woken, string(uids[0])) }})
 	pods, ways, waits, order := map[string]*corev1.Pod{}, map[string]Prepared{}, map[string]<-chan *Verdict{}, []string{}
+	leaves := map[string]func() bool{}
 	var out strings.Builder
 	for line := range strings.SplitSeq(script, "; ") {
 		words := strings.Fields(line)
@@ -93,7 +109,7 @@ func playGang(t *testing.T, script string) string {
 			case p.Verdict != nil:
 				t.Fatal(p.Verdict.Err)
 			case p.Wait != nil:
-				waits[name], order = p.Wait, append(order, name)
+				waits[name], leaves[name], order = p.Wait, p.Leave, append(order, name)
 				fmt.Fprintf(&out, "permit %s: waits, wakes %s\n", name, strings.Join(sorted(woken), " "))
 			default:
 				fmt.Fprintf(&out, "permit %s: goes\n", name)
@@ -103,6 +119,12 @@ func playGang(t *testing.T, script string) string {
 			b.Spec.NodeName = "n"
 			objects.put(gr.Pods, b)
 			ways[name].PostBind("n")
+		case "late":
+			if leaves[name]() {
+				fmt.Fprintf(&out, "late %s: leaves\n", name)
+			} else {
+				fmt.Fprintf(&out, "late %s: is told\n", name)
+			}
 		case "gone":
 			ways[name].Unreserve("n")
 			delete(waits, name)

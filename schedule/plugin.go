@@ -104,8 +104,10 @@ type Permission struct {
 	Verdict *Verdict
 	// Wait, if set, yields nil when the pod may go on, or a verdict.
 	Wait <-chan *Verdict
-	// For is how long to wait at most.
-	For time.Duration
+	// For is how long to wait at most. Leave, if set, is called when that is over; false says that the answer has just come, and
+	// is to be taken.
+	For   time.Duration
+	Leave func() bool
 }
 
 // Attempt is what Rescue has to work with. The decision has the verdict of every node.
