@@ -56,8 +56,8 @@ type View interface {
 	Reach(ctx context.Context, rev int64) error
 }
 
-// Scope says which objects of a resource a view shows: those bound to a node, the one with a name, or those of a namespace.
-// Only Pods are bound to nodes.
+// Scope says which objects of a resource a view shows: those bound to a node, those with a name, those of a namespace, or the one of
+// a namespace with a name. Only Pods are bound to nodes.
 type Scope struct {
 	Node            string
 	Namespace, Name string

@@ -36,6 +36,9 @@ func KeyOf(o kind.Object) Key { return Key{o.GetNamespace(), o.GetName()} }
 // Trigger says which keys a change of another resource wakes.
 type Trigger struct {
 	On schema.GroupResource
+	// Of names the objects that can matter, with no namespace those of that name in all; the zero Key stands for all objects.
+	// Changes of others do not even wake the engine.
+	Of Key
 	// Keys is asked about the object before and after a change.
 	Keys func(*Cluster, kind.Object) iter.Seq[Key]
 	// When, if there, leaves out changes that do not matter: old is nil for a new object, now for a deleted one.
@@ -53,8 +56,9 @@ type Write struct {
 type Controller struct {
 	// Name is the controller's service account in kube-system, under which it acts.
 	Name string
-	// For is the resource whose objects are the keys.
+	// For is the resource whose objects are the keys; Of names those that can matter, as in Trigger.
 	For schema.GroupResource
+	Of  Key
 	// When leaves out changes of For that do not matter, as in Trigger.
 	When     func(old, now kind.Object) bool
 	Triggers []Trigger
@@ -110,13 +114,14 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 	if err != nil {
 		return err
 	}
+	own := cluster.source(ctl.For, ctl.Of)
 	q := newQueue()
 	defer m.attach(ctl.Name, q)()
 	defer m.attachEvents(ctl.Name, cluster.events)()
 	var wg sync.WaitGroup
 	wg.Go(func() { cluster.events.Run(ctx) })
 	wg.Go(func() {
-		for ev := range cluster.views[ctl.For].Events(ctx) {
+		for ev := range own.Events(ctx) {
 			switch {
 			case ev.Gap: // every object follows
 			case ctl.When == nil || matters(ctl.When, ev):
@@ -126,8 +131,8 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 	})
 	for _, t := range ctl.Triggers {
 		wg.Go(func() {
-			for ev := range cluster.views[t.On].Events(ctx) {
-				t.wake(cluster, q, ev, ctl.For)
+			for ev := range cluster.source(t.On, t.Of).Events(ctx) {
+				t.wake(cluster, q, ev, own)
 			}
 		})
 	}
@@ -149,9 +154,9 @@ func matters(when func(old, now kind.Object) bool, ev client.Event) bool {
 }
 
 // wake adds the keys that an event concerns. After a gap that is every key: what was missed may have been a deletion.
-func (t *Trigger) wake(c *Cluster, q *queue, ev client.Event, keys schema.GroupResource) {
+func (t *Trigger) wake(c *Cluster, q *queue, ev client.Event, keys client.View) {
 	if ev.Gap {
-		for o := range c.views[keys].List("") {
+		for o := range keys.List("") {
 			q.add(KeyOf(o), cause{})
 		}
 		return

@@ -20,12 +20,20 @@ func newPart(all *view, s client.Scope) *part {
 	case s.Node != "":
 		all.sel.Index = s.Node
 		all.sel.Keep = func(o kind.Object) bool { return onNode(o, s.Node) }
+	case s.Name != "" && s.Namespace == "" && all.def.Scope == kind.Namespaced:
+		all.sel.Keep = func(o kind.Object) bool { return o.GetName() == s.Name }
 	case s.Name != "":
 		all.sel.Prefix, all.sel.Exact = all.def.Key(s.Namespace, s.Name), true
 	default:
 		all.sel.Prefix = scope(all.def, s.Namespace)
 	}
 	return &part{view: all, scope: s}
+}
+
+// Named is the part of the view that has a name, in a namespace or in all.
+func (v *view) Named(namespace, name string) client.View {
+	own := *v
+	return newPart(&own, client.Scope{Namespace: namespace, Name: name})
 }
 
 func onNode(o kind.Object, node string) bool {

@@ -298,6 +298,34 @@ func (s *suite) events() {
 	}
 }
 
+// named holds that a part can be those of a name, whatever their namespace, and that others do not show in it.
+func (s *suite) named(name string) {
+	s.Helper()
+	v := s.view(client.Scope{Name: name})
+	if got := fmt.Sprint(names(v.List(s.ns))); got != "["+name+"]" {
+		s.Errorf("of a name in all namespaces: %s", got)
+	}
+	ctx, stop := context.WithTimeout(s.Context(), time.Minute)
+	defer stop()
+	seen := 0
+	for ev := range v.Events(ctx) {
+		if ev.Gap || ev.Object.GetNamespace() != s.ns {
+			continue
+		}
+		if ev.Object.GetName() != name {
+			s.Errorf("%s shows among those named %s", ev.Object.GetName(), name)
+		}
+		if seen++; seen == 2 {
+			break
+		}
+		s.put("a", "2")
+		s.put(name, "2")
+	}
+	if seen != 2 {
+		s.Errorf("%d events of %s, want its present state and one change", seen, name)
+	}
+}
+
 func (s *suite) parts() {
 	s.account()
 	s.create(s.config("a", "1"))
@@ -309,6 +337,7 @@ func (s *suite) parts() {
 	if _, found := one.Get(s.ns, "b"); found {
 		s.Error("another one is in the part")
 	}
+	s.named("b")
 	s.remove("a")
 	s.reach(one)
 	s.reach(all)

@@ -22,7 +22,7 @@ func Signer() control.Controller {
 	info := control.Key{Namespace: metav1.NamespacePublic, Name: "cluster-info"}
 	return control.Controller{
 		Name: "bootstrap-signer", For: gr.ConfigMaps, Writes: []control.Write{{On: gr.ConfigMaps, Do: "update"}},
-		When: func(_, now kind.Object) bool { return now != nil && control.KeyOf(now) == info },
+		Of: info,
 		Triggers: []control.Trigger{{On: gr.Secrets, When: aboutToken, Keys: func(*control.Cluster, kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) { yield(info) }
 		}}},

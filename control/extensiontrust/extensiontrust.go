@@ -34,13 +34,12 @@ type Trust struct {
 func Controller(trust func() Trust) control.Controller {
 	return control.Controller{
 		Name: "cluster-authentication-trust-controller", For: gr.Namespaces, Writes: []control.Write{{On: gr.ConfigMaps, Do: "create update"}},
-		Triggers: []control.Trigger{{On: gr.ConfigMaps, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
-			return func(yield func(control.Key) bool) {
-				if o.GetName() == name && o.GetNamespace() == metav1.NamespaceSystem {
-					yield(control.Key{Name: o.GetNamespace()})
-				}
-			}
-		}}},
+		Triggers: []control.Trigger{{
+			On: gr.ConfigMaps, Of: control.Key{Namespace: metav1.NamespaceSystem, Name: name},
+			Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+				return func(yield func(control.Key) bool) { yield(control.Key{Name: o.GetNamespace()}) }
+			},
+		}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 			if k.Name != metav1.NamespaceSystem || !control.Living(c.View(gr.Namespaces), k.Name) {
 				return 0, nil

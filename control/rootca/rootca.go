@@ -22,12 +22,8 @@ func Controller(bundle func() string) control.Controller {
 	namespaces, maps := schema.GroupResource{Resource: "namespaces"}, schema.GroupResource{Resource: "configmaps"}
 	return control.Controller{
 		Name: "root-ca-cert-publisher", For: namespaces, Writes: []control.Write{{On: maps, Do: "create update"}},
-		Triggers: []control.Trigger{{On: maps, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
-			return func(yield func(control.Key) bool) {
-				if o.GetName() == name {
-					yield(control.Key{Name: o.GetNamespace()})
-				}
-			}
+		Triggers: []control.Trigger{{On: maps, Of: control.Key{Name: name}, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+			return func(yield func(control.Key) bool) { yield(control.Key{Name: o.GetNamespace()}) }
 		}}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 			if !control.Living(c.View(namespaces), k.Name) {

@@ -24,9 +24,7 @@ func Tracker() control.Controller {
 	it := control.Key{Namespace: metav1.NamespaceSystem, Name: trackingMap}
 	return control.Controller{
 		Name: "legacy-service-account-token-tracking-controller", For: gr.ConfigMaps, Writes: []control.Write{{On: gr.ConfigMaps, Do: "create update"}},
-		When: func(old, now kind.Object) bool {
-			return old != nil && control.KeyOf(old) == it || now != nil && control.KeyOf(now) == it
-		},
+		Of: it,
 		Triggers: []control.Trigger{{On: gr.Namespaces, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) {
 				if o.GetName() == it.Namespace {

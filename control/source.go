@@ -1,0 +1,61 @@
+package control
+
+import (
+	"context"
+	"iter"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/client"
+	"proa.dev/kinds/kind"
+)
+
+// narrow is a view that can show a part of itself: of the same objects at the same time, so that who is woken by the part finds in the
+// whole what woke it. That is why it is not a view of its own.
+type narrow interface {
+	Named(namespace, name string) client.View
+}
+
+// source is the view whose changes wake a controller.
+func (c *Cluster) source(on schema.GroupResource, of Key) client.View {
+	v := c.views[on]
+	if of == (Key{}) {
+		return v
+	}
+	if n, ok := v.(narrow); ok {
+		return n.Named(of.Namespace, of.Name)
+	}
+	return named{v, of}
+}
+
+// named shows the objects of a name in a view that cannot do that itself.
+type named struct {
+	client.View
+	of Key
+}
+
+func (n named) shows(o kind.Object) bool {
+	return o.GetName() == n.of.Name && (n.of.Namespace == "" || o.GetNamespace() == n.of.Namespace)
+}
+
+// List yields those of the name.
+func (n named) List(namespace string) iter.Seq[kind.Object] {
+	return func(yield func(kind.Object) bool) {
+		for o := range n.View.List(namespace) {
+			if n.shows(o) && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// Events yields those of the name, and gaps.
+func (n named) Events(ctx context.Context) iter.Seq[client.Event] {
+	return func(yield func(client.Event) bool) {
+		for ev := range n.View.Events(ctx) {
+			if (ev.Gap || n.shows(ev.Object)) && !yield(ev) {
+				return
+			}
+		}
+	}
+}
