@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,6 +13,7 @@ import (
 	"time"
 
 	proa "proa.dev/run"
+	"proa.dev/run/pki"
 )
 
 func certsCommand() Command {
@@ -22,7 +21,8 @@ func certsCommand() Command {
 		Name: "certs", Args: "[renew|rotate-secrets]", Short: "list the cluster's certificates, or renew them or the key of the Secrets",
 		Long: `
 Lists the certificates of the cluster and when they expire. The server renews its own certificates by itself a
-month before that; the authorities live ten years.
+month before that; the authorities live ten years, and each has an heir in the last two of them. An authority that is
+trusted only is such an heir, or one that had to make room for it.
 
 "proa certs renew" removes all certificates except the authorities, so that the next start makes new ones with the
 same keys; the administrator's kubeconfig is written anew with them.
@@ -69,6 +69,7 @@ type certificate struct {
 	Name    string    `json:"name"`
 	Subject string    `json:"subject"`
 	CA      bool      `json:"ca"`
+	Signs   bool      `json:"signs,omitempty"` // an authority that does not is only trusted: it has been, or will be, the one that does
 	Expires time.Time `json:"expires"`
 	Names   []string  `json:"names,omitempty"`
 	file    string
@@ -86,22 +87,11 @@ func (c cluster) certificates() ([]certificate, error) {
 		if err != nil {
 			return nil, err
 		}
-		block, _ := pem.Decode(data)
-		if block == nil {
-			return nil, fmt.Errorf("%s holds no certificate", f)
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
+		found, err := readCertificates(f, data)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f, err)
+			return nil, err
 		}
-		names := cert.DNSNames
-		for _, ip := range cert.IPAddresses {
-			names = append(names, ip.String())
-		}
-		out = append(out, certificate{
-			Name: strings.TrimSuffix(filepath.Base(f), ".crt"), Subject: cert.Subject.CommonName,
-			CA: cert.IsCA, Expires: cert.NotAfter, Names: names, file: f,
-		})
+		out = append(out, found...)
 	}
 	slices.SortStableFunc(out, func(a, b certificate) int {
 		switch {
@@ -118,6 +108,41 @@ func (c cluster) certificates() ([]certificate, error) {
 	return out, nil
 }
 
+// readCertificates reads a file: an authority's has all that are trusted, the one that signs first; another has its own certificate,
+// and perhaps those between it and the authority, which are no concern here.
+func readCertificates(file string, data []byte) ([]certificate, error) {
+	certs, err := pki.DecodeCerts(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", file, err)
+	}
+	if !certs[0].IsCA {
+		certs = certs[:1]
+	}
+	out := make([]certificate, len(certs))
+	for i, cert := range certs {
+		names := cert.DNSNames
+		for _, ip := range cert.IPAddresses {
+			names = append(names, ip.String())
+		}
+		out[i] = certificate{
+			Name: strings.TrimSuffix(filepath.Base(file), ".crt"), Subject: cert.Subject.CommonName,
+			CA: cert.IsCA, Signs: cert.IsCA && i == 0, Expires: cert.NotAfter, Names: names, file: file,
+		}
+	}
+	return out, nil
+}
+
+// title is the name of a certificate, with what it is.
+func (c certificate) title() string {
+	switch {
+	case c.Signs:
+		return c.Name + " (authority)"
+	case c.CA:
+		return c.Name + " (authority, trusted only)"
+	}
+	return c.Name
+}
+
 func listCerts(env *Env, c cluster) error {
 	certs, err := c.certificates()
 	if err != nil {
@@ -126,11 +151,7 @@ func listCerts(env *Env, c cluster) error {
 	w := tabwriter.NewWriter(env.Out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "NAME\tSUBJECT\tEXPIRES\tLEFT")
 	for _, cert := range certs {
-		name := cert.Name
-		if cert.CA {
-			name += " (authority)"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, cert.Subject, cert.Expires.Local().Format(time.DateOnly), left(cert.Expires))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", cert.title(), cert.Subject, cert.Expires.Local().Format(time.DateOnly), left(cert.Expires))
 	}
 	return w.Flush()
 }

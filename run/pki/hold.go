@@ -88,7 +88,7 @@ func (s *steward) load() (err error) {
 		}
 		return s.publish(cert)
 	}
-	if s.certs, err = decodeCerts(s.bundle); err != nil {
+	if s.certs, err = DecodeCerts(s.bundle); err != nil {
 		return s.folder.problem(s.crtFile(), err, "restore it from a backup, or remove it to have it made again from "+s.keyFile())
 	}
 	return nil

@@ -115,7 +115,7 @@ func (f *folder) leaf(l leaf, now time.Time) (*Pair, bool, error) {
 	}
 	certPEM, err := f.read(crt)
 	if err == nil {
-		certs, err := decodeCerts(certPEM)
+		certs, err := DecodeCerts(certPEM)
 		if err != nil {
 			return nil, false, f.problem(crt, err, "remove it to have it made again")
 		}

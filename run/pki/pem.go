@@ -30,9 +30,9 @@ func encodePublicKey(key crypto.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// decodeCerts reads a bundle. Anything between or after the blocks that is not white space is an
+// DecodeCerts reads a bundle. Anything between or after the blocks that is not white space is an
 // error: a file that was cut off inside a block would otherwise look like a shorter bundle.
-func decodeCerts(data []byte) ([]*x509.Certificate, error) {
+func DecodeCerts(data []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for {
 		block, rest := pem.Decode(data)

@@ -382,7 +382,7 @@ func FuzzPEM(f *testing.F) {
 	f.Add(p.Admin().KeyPEM)
 	f.Add([]byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if certs, err := decodeCerts(data); err == nil && len(certs) == 0 {
+		if certs, err := DecodeCerts(data); err == nil && len(certs) == 0 {
 			t.Error("no certificate and no error")
 		}
 		if key, err := decodeKey(data); err == nil && key == nil {

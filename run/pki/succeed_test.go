@@ -317,7 +317,7 @@ func TestCrashDuringSuccession(t *testing.T) {
 						t.Errorf("after %d files, with the bundle from before: %v", done, err)
 					}
 				}
-				certs, err := decodeCerts(after.CA().PEM)
+				certs, err := DecodeCerts(after.CA().PEM)
 				if err != nil || len(certs) != tt.certs || !samePublicKey(certs[0], after.CA().Key) {
 					t.Errorf("after %d files there are %d authorities, %v", done, len(certs), err)
 				}
