@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"sigs.k8s.io/yaml"
@@ -295,9 +296,12 @@ func dropNull(v any) {
 	}
 }
 
-// mask hides identities, which differ from run to run: the one tests use, and any that a server made.
+// mask hides what differs from run to run: identities, the one tests use and any that a server made, and how long the date of tests is
+// ago, if that is what it says.
 func mask(text string) string {
-	return regexp.MustCompile(testUID+`|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`).ReplaceAllString(text, "UID")
+	text = regexp.MustCompile(testUID+`|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`).ReplaceAllString(text, "UID")
+	ago := duration.HumanDuration(time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)))
+	return strings.ReplaceAll(text, `"`+ago+`"`, `"since 2020"`)
 }
 
 // Table shows the columns of a kind and the row of an object; ages are left out.
