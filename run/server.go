@@ -39,6 +39,7 @@ import (
 	"proa.dev/server/authz"
 	"proa.dev/server/authz/bootstrap"
 	"proa.dev/server/fair"
+	"proa.dev/server/h2"
 	fields "proa.dev/server/schema"
 	"proa.dev/server/usage"
 	"proa.dev/store"
@@ -238,8 +239,8 @@ func (s *Server) open(ctx context.Context) error {
 		Handler: s.front, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		TLSConfig:         authn.ServerTLS(s.pki.ServingCert),
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 20,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReadFrameSize: 256 << 10},
 	}
+	h2.Attach(s.http, h2.Config{Streams: 250, Header: 1 << 20, Greeting: 10 * time.Second, Idle: 90 * time.Second, Log: s.log}) //nolint:contextcheck // connections have that of the HTTP server
 	return nil
 }
 

@@ -466,7 +466,7 @@ func (s *Server) readRequest(w http.ResponseWriter, req *http.Request, r *Reques
 	if r.Verb == "list" || r.Verb == "watch" {
 		return nil
 	}
-	body, err := readAll(http.MaxBytesReader(w, req.Body, maxBody), req.ContentLength)
+	body, err := readAll(w, req)
 	if _, tooBig := errors.AsType[*http.MaxBytesError](err); tooBig {
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
 	}
@@ -488,9 +488,19 @@ func (s *Server) readRequest(w http.ResponseWriter, req *http.Request, r *Reques
 	return nil
 }
 
-// readAll reads a body that says how long it is, into memory of that size: one byte more, so that the end is seen without
+// readAll reads the body of a request, which may be here as a whole, as a small one is.
+func readAll(w http.ResponseWriter, req *http.Request) ([]byte, error) {
+	if b, ok := req.Body.(interface{ Whole() ([]byte, bool) }); ok {
+		if p, ok := b.Whole(); ok && len(p) <= maxBody {
+			return p, nil
+		}
+	}
+	return readTo(http.MaxBytesReader(w, req.Body, maxBody), req.ContentLength)
+}
+
+// readTo reads a body that says how long it is, into memory of that size: one byte more, so that the end is seen without
 // more room. What says nothing, or too much, begins small.
-func readAll(body io.Reader, said int64) ([]byte, error) {
+func readTo(body io.Reader, said int64) ([]byte, error) {
 	if said < 0 || said > maxBody {
 		return io.ReadAll(body)
 	}

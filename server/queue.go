@@ -115,10 +115,16 @@ func seated(leave func(), err error) (func(), error) {
 
 func tooMany() error { return apierrors.NewTooManyRequests(fair.ErrBusy.Error(), 1) }
 
+// These are the headers of flowcontrolv1 in the form in which net/http keeps them; to find that out takes longer than all of tell.
+const (
+	levelHeader = "X-Kubernetes-Pf-Prioritylevel-Uid"
+	flowHeader  = "X-Kubernetes-Pf-Flowschema-Uid"
+)
+
 // tell says in the answer where the request belongs.
 func tell(h http.Header, f *fair.Flow) {
 	if f.LevelUID != "" {
-		h.Set(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID, string(f.LevelUID))
-		h.Set(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID, string(f.SchemaUID))
+		h[levelHeader] = []string{string(f.LevelUID)}
+		h[flowHeader] = []string{string(f.SchemaUID)}
 	}
 }

@@ -43,6 +43,7 @@ func programs() map[string]program {
 		coredns    = "github.com/coredns/coredns"
 		helm       = "helm.sh/helm/v4"
 		helm3      = "helm.sh/helm/v3"
+		h2spec     = "github.com/summerwind/h2spec"
 	)
 	return map[string]program{
 		"kube-apiserver":          {module: kubernetes, pkg: kubernetes + "/cmd/kube-apiserver"},
@@ -59,6 +60,7 @@ func programs() map[string]program {
 		"coredns":                 {module: coredns, pkg: ".", pins: "coredns"},
 		"helm":                    {module: helm, pkg: helm + "/cmd/helm", pins: "helm", version: helm + "/internal/version.version"},
 		"helm3":                   {module: helm3, pkg: helm3 + "/cmd/helm", pins: "helm3", version: helm3 + "/internal/version.version"},
+		"h2spec":                  {module: h2spec, pkg: h2spec + "/cmd/h2spec", pins: "h2spec"},
 	}
 }
 

@@ -1,0 +1,145 @@
+package h2
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// recording is a connection whose client has said all it will say, and takes what it gets.
+type recording struct {
+	net.Conn // an address
+	io.Reader
+}
+
+func (r recording) Read(p []byte) (int, error)       { return r.Reader.Read(p) }
+func (r recording) Write(p []byte) (int, error)      { return len(p), nil }
+func (r recording) SetDeadline(time.Time) error      { return nil }
+func (r recording) SetReadDeadline(time.Time) error  { return nil }
+func (r recording) SetWriteDeadline(time.Time) error { return nil }
+
+// echo answers with what it is sent.
+func echo(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(w, r.Body)
+	for name := range r.Trailer {
+		w.Header()[http.TrailerPrefix+name] = r.Trailer[name]
+	}
+}
+
+// script is what a client says after it has greeted.
+func script(say func(*http2.Framer, func(...string) []byte)) []byte {
+	var b, block bytes.Buffer
+	f, e := http2.NewFramer(&b, nil), hpack.NewEncoder(&block)
+	f.AllowIllegalWrites = true
+	say(f, func(pairs ...string) []byte {
+		block.Reset()
+		for i := 0; i < len(pairs); i += 2 {
+			_ = e.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1]})
+		}
+		return bytes.Clone(block.Bytes())
+	})
+	return b.Bytes()
+}
+
+// Whatever a client sends, its connection ends with it, and so do its handlers.
+func FuzzConn(f *testing.F) {
+	post := []string{":method", "POST", ":scheme", "https", ":authority", "proa", ":path", "/"}
+	head := func(id uint32, block []byte, end bool) http2.HeadersFrameParam {
+		return http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: end}
+	}
+	f.Add(script(func(f *http2.Framer, fields func(...string) []byte) {
+		_ = f.WriteHeaders(head(1, fields(post...), true))
+		_ = f.WriteHeaders(head(3, fields(append(post, "content-length", "4")...), false))
+		_ = f.WriteDataPadded(3, false, []byte("da"), []byte{0, 0})
+		_ = f.WriteRSTStream(1, http2.ErrCodeCancel)
+		_ = f.WriteData(3, true, []byte("ta"))
+	}))
+	f.Add(script(func(f *http2.Framer, fields func(...string) []byte) {
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
+		_ = f.WriteHeaders(head(1, fields(append(post, "expect", "100-continue", "trailer", "x")...), false))
+		_ = f.WriteData(1, false, []byte(strings.Repeat("data", 2000)))
+		_ = f.WriteWindowUpdate(1, 10)
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 9000}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20})
+		_ = f.WriteHeaders(head(1, fields("x", "y"), true))
+		_ = f.WritePing(false, [8]byte{1})
+	}))
+	f.Add(script(func(f *http2.Framer, fields func(...string) []byte) {
+		b := fields(post...)
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: b[:3], Priority: http2.PriorityParam{StreamDep: 3}, PadLength: 2})
+		_ = f.WriteContinuation(1, true, b[3:])
+		_ = f.WritePriority(1, http2.PriorityParam{StreamDep: 1})
+		_ = f.WriteWindowUpdate(0, 1<<31-1)
+	}))
+	f.Add([]byte{})
+	cfg := rawConfig()
+	f.Fuzz(func(t *testing.T, said []byte) {
+		hello := script(func(f *http2.Framer, _ func(...string) []byte) { _ = f.WriteSettings() })
+		here, there := net.Pipe() // for their addresses
+		defer here.Close()
+		defer there.Close()
+		all := io.MultiReader(strings.NewReader(preface), bytes.NewReader(hello), bytes.NewReader(said))
+		c := newConn(t.Context(), &cfg, recording{here, all}, nil, http.HandlerFunc(echo))
+		done := make(chan error, 1)
+		go func() { done <- c.run() }()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Fatal("the connection does not end")
+		}
+		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Microsecond) {
+			c.mu.Lock()
+			running, streams := c.running, len(c.streams)
+			c.mu.Unlock()
+			if running == 0 && streams == 0 {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d handlers run, %d streams are open", running, streams)
+			}
+		}
+	})
+}
+
+// Whatever fields a request has, it is refused, or one that a handler can be given.
+func FuzzHead(f *testing.F) {
+	f.Add(":method\nGET\n:scheme\nhttps\n:authority\nproa\n:path\n/a?b=c\ncookie\na=b\ncookie\nc=d\ntrailer\nx, y")
+	f.Add(":method\nCONNECT\n:authority\nproa:443")
+	f.Add(":method\nPUT\n:scheme\nhttp\nhost\nproa\n:path\n*\ncontent-length\n5\nte\ntrailers\nx\n1\nx\n2")
+	f.Add("\n\n:\n\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		h, known := newHead(1<<10), names{}
+		lines := strings.Split(text, "\n")
+		for i := 0; i+1 < len(lines); i += 2 {
+			h.add(hpack.HeaderField{Name: lines[i], Value: lines[i+1]}, known)
+		}
+		r, err := h.request(t.Context(), "remote", nil)
+		if err != nil {
+			return
+		}
+		if r.URL == nil || r.Header == nil || r.Method == "" || r.Header.Get("Host") != "" || r.ContentLength < -1 {
+			t.Errorf("got %+v", r)
+		}
+		size := len(r.Method) + len(r.Host)
+		for name, values := range r.Header {
+			if name != http.CanonicalHeaderKey(name) {
+				t.Errorf("a field has the name %q", name)
+			}
+			for _, v := range values {
+				size += len(name) + len(v)
+				if strings.ContainsAny(v, "\r\n\x00") {
+					t.Errorf("the value of %s is %q", name, v)
+				}
+			}
+		}
+		if size > 1<<10 {
+			t.Errorf("got %d bytes, %d are allowed", size, 1<<10)
+		}
+	})
+}

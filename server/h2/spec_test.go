@@ -1,0 +1,38 @@
+package h2
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"proa.dev/test/upstream"
+)
+
+// TestSpecification has a program that knows the specification of HTTP/2 do to a server all that it says of servers. The handler waits
+// for the end of a request, so that it depends on nobody's speed whether a stream is still open when the program misuses it.
+func TestSpecification(t *testing.T) {
+	spec, err := upstream.Build(t.Context(), "h2spec")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("h2spec cannot be built: %v", err)
+		}
+		t.Skipf("h2spec cannot be built here (it is made from modules of the Go proxy): %v", err)
+	}
+	s := newSite(t, kinds()["ours"], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, "hello, world")
+	}))
+	at, err := url.Parse(s.base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), spec["h2spec"], "--tls", "--insecure", "--strict", "--host", at.Hostname(), "--port", at.Port()).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "146 tests, 146 passed, 0 skipped, 0 failed") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
