@@ -46,7 +46,9 @@ var layers = []layer{
 	{"store/storetest", "kv errs", "the promises of a store are those of kv"},
 	{"store/seal", "kv errs", "it wraps any store, so it may know none"},
 	{"store/memory", "kv", "it takes the place of etcd, so it knows as little"},
-	{"store", "store/storetest kv hop errs", "hop 7 stores bytes; it knows neither kinds nor requests"},
+	{"store/solo", "", "a member of etcd holds keys and values, and knows not even the words of kv"},
+	{"store/etcdtest", "", "it starts etcd's own server; only tests import it"},
+	{"store", "store/solo store/storetest kv hop errs", "hop 7 stores bytes; it knows neither kinds nor requests"},
 	{"watch", "kinds kv hop errs", "hop 8 is fed by the words of kv, from whatever store"},
 
 	{"internal/textcase", "", "it reads texts for tests, and knows nothing of what they are about"},
@@ -205,6 +207,7 @@ var banned = []wall{
 	{"k8s.io/apiserver/pkg/storage/etcd3", "", "the store is ours"},
 	{"k8s.io/client-go/kubernetes", "", "a clientset is thousands of methods for what one generic client does"},
 	{"k8s.io/client-go/applyconfigurations", "", "300 packages, and a schema parsed at start"},
+	{"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc", "", "clients of etcd's own server are served in tests only"},
 	{"go.etcd.io/etcd/server/v3/embed", "", "it imports golang.org/x/net/trace, which costs the linker's dead-code elimination"},
 	{"golang.org/x/net/trace", "", "html/template calls methods by name: the linker then keeps every method of the binary"},
 	{"text/template", "", "it calls methods by name: the linker then keeps every method of the binary"},

@@ -38,7 +38,8 @@ type Batch struct {
 // Write is one conditional change of a transaction.
 type Write struct {
 	Key string
-	// Value is stored under Key; nil deletes it.
+	// Value is stored under Key; nil deletes it. It belongs to the store from then on: whoever watches may be given the same
+	// memory.
 	Value []byte
 	// Rev is the revision the key must have now; 0 means that it must not exist.
 	Rev int64
@@ -102,6 +103,8 @@ var (
 	ErrUnavailable = errors.New("the store is not available")
 	// ErrTooLarge says that the store refuses a write of that size.
 	ErrTooLarge = errors.New("the request is too large for the store")
+	// ErrFull says that the store has no room for a write, and has not made it.
+	ErrFull = errors.New("the store has no room")
 )
 
 // Conflict is the error of a transaction one of whose conditions did not hold.

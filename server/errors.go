@@ -58,15 +58,20 @@ func storeError(err error) error {
 		return apierrors.NewResourceExpired("The provided resource version is too old: it has been compacted.")
 	case errors.Is(err, kv.ErrTooLarge):
 		return apierrors.NewRequestEntityTooLargeError("the object is larger than the store accepts (1.5 MiB)")
+	case errors.Is(err, kv.ErrFull):
+		return away("the write is refused: " + err.Error())
 	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
-			Message: "the store is not available: " + err.Error() + "; the outcome of a write is unknown, read before trying again",
-			// No Retry-After: clients would hide the failure behind their own repeats, and the repeat of a write
-			// whose outcome is unknown is the user's decision.
-		}}
+		return away("the store is not available: " + err.Error() + "; the outcome of a write is unknown, read before trying again")
 	}
 	return err
+}
+
+// away is the error of a store that cannot do what it is asked for now. There is no Retry-After: clients would hide the failure
+// behind their own repeats, and the repeat of a write whose outcome is unknown is the user's decision.
+func away(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: message,
+	}}
 }
 
 func tooLarge(e *watch.TooNew) error {

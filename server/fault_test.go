@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/kv"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
@@ -88,6 +89,29 @@ func TestStoreAway(t *testing.T) {
 		t.Errorf("the watch goes on with %s", got)
 	}
 	w.must(200, "DELETE", maps+"/a", "")
+}
+
+// TestStoreFull refuses writes without leaving open whether they happened, and answers reads.
+func TestStoreFull(t *testing.T) {
+	var full atomic.Bool
+	w := newWeb(t, proatest.Start(t, func(c *run.Config) {
+		c.StoreHook = func(op, _ string) error {
+			if full.Load() && op == "commit" {
+				return kv.ErrFull
+			}
+			return nil
+		}
+	}))
+	const maps = "/api/v1/namespaces/default/configmaps"
+	const body = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`
+	full.Store(true)
+	code, text := w.do("POST", maps, body)
+	if code != http.StatusServiceUnavailable || !strings.Contains(text, "the write is refused: ") || strings.Contains(text, "unknown") {
+		t.Errorf("got %d %s", code, text)
+	}
+	w.must(200, "GET", maps, "")
+	full.Store(false)
+	w.must(201, "POST", maps, body)
 }
 
 // refused expects the answer of a server whose store is away.

@@ -4,9 +4,11 @@ import (
 	"net"
 	"testing"
 
+	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"google.golang.org/grpc"
 
+	"proa.dev/store/etcdtest"
 	"proa.dev/store/storetest"
 )
 
@@ -23,7 +25,7 @@ func TestExternal(t *testing.T) {
 // outside is an etcd that is reached through a socket.
 type outside struct {
 	t    testing.TB
-	l    *local
+	etcd *etcdserver.EtcdServer
 	grpc *grpc.Server
 	addr string
 	done chan error
@@ -32,17 +34,11 @@ type outside struct {
 // serve starts a member in this process and lets it listen.
 func serve(t testing.TB) *outside {
 	t.Helper()
-	l, err := boot(t.Context(), Config{Dir: t.TempDir()}.withDefaults())
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &outside{t: t, l: l, addr: "127.0.0.1:0"}
+	o := &outside{t: t, etcd: etcdtest.Start(t, t.TempDir(), etcdserver.DefaultSnapshotCount), addr: "127.0.0.1:0"}
 	o.listen()
 	t.Cleanup(func() {
 		o.hangUp()
-		if err := l.close(); err != nil {
-			t.Error(err)
-		}
+		o.etcd.HardStop()
 	})
 	return o
 }
@@ -54,7 +50,7 @@ func (o *outside) listen() {
 		o.t.Fatal(err)
 	}
 	o.addr = lis.Addr().String()
-	o.grpc = v3rpc.Server(o.l.server, nil, nil)
+	o.grpc = v3rpc.Server(o.etcd, nil, nil)
 	o.done = make(chan error, 1)
 	go func() { o.done <- o.grpc.Serve(lis) }()
 }

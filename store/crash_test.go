@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strconv"
@@ -17,12 +18,41 @@ import (
 // crashDir names, in the environment of a child, the data it shall write to until it is killed.
 const crashDir = "PROA_STORE_CRASH_DIR"
 
-// TestMain lets the test binary be the victim of TestKill.
+// lostEnv lets a child meet an etcd that cannot go on.
+const lostEnv = "PROA_STORE_LOST"
+
+// TestMain lets the test binary be the victim of TestKill and of TestLostEndsProcess.
 func TestMain(m *testing.M) {
+	if os.Getenv(lostEnv) != "" {
+		os.Exit(goesOn())
+	}
 	if dir := os.Getenv(crashDir); dir != "" {
 		os.Exit(victim(dir))
 	}
 	os.Exit(m.Run())
+}
+
+// goesOn logs etcd's last words as a request would that somebody recovers from.
+func goesOn() int {
+	f := &fatal{}
+	f.started.Store(true)
+	defer func() { _ = recover() }()
+	newZap(slog.New(slog.DiscardHandler), f).Fatal("the database is gone")
+	return 0
+}
+
+// TestLostEndsProcess ends the process when etcd cannot go on, whoever called it.
+func TestLostEndsProcess(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), lostEnv+"=1")
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "the store cannot go on") || !strings.Contains(string(out), "the database is gone") {
+		t.Errorf("%v: %s", err, out)
+	}
 }
 
 // victim writes from several goroutines and prints each write after it was acknowledged.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -9,36 +10,31 @@ import (
 	"io"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
-	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/pkg/v3/traceutil"
-	"go.etcd.io/etcd/server/v3/config"
-	"go.etcd.io/etcd/server/v3/etcdserver"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
-	"go.etcd.io/etcd/server/v3/features"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
-	"go.uber.org/zap"
+
+	"proa.dev/store/solo"
 )
 
 const (
-	// tickMs and electionTicks are short because a member without peers has nobody to wait for: it elects
-	// itself one to three ticks after its start. They are not shorter because each one wakes the process.
-	tickMs        = 50
-	electionTicks = 2
-	// electionPatience is how long to wait for that before giving up.
-	electionPatience = 10 * time.Second
+	// patience is how long a write waits for those before it.
+	patience = 7 * time.Second
 	// quota is the size of the database at which etcd refuses writes, its recommended maximum.
 	quota = 8 << 30
+	// reserve is what writes leave free on the disk. Without it etcd's database could not be written, and that would end the
+	// process.
+	reserve = 64 << 20
 	// maxRequest is etcd's own default for the size of one transaction.
 	maxRequest = 3 << 19
-	// catchUpEntries is how many writes the log keeps in memory for members that lag behind. There are none.
-	catchUpEntries = 10
 	// backendEvery is how long writes gather before they go from the log into the database, which costs two syncs of its own and
 	// the pages that they touch. What is in the log is safe: after a crash it is read from there. etcd's own default is a tenth
 	// of a second; more than this would let its buffer grow for little.
 	backendEvery = 500 * time.Millisecond
+	// snapshotEvery is etcd's own default for the writes after which the log begins anew.
+	snapshotEvery = 10000
 	// maxTxnOps is etcd's own default for the operations of one transaction.
 	maxTxnOps = 128
 
@@ -51,12 +47,10 @@ const (
 // local is a member in this process, the only one of its cluster and without any listener, so that this
 // process is its only client.
 //
-// Reads take no round through raft: a write is acknowledged only after the one member has synced it to its
+// Reads take no round through the log: a write is acknowledged only after the one member has synced it to its
 // log and applied it, so what is applied here is all that anybody was told about.
 type local struct {
-	server *etcdserver.EtcdServer
-	kv     pb.KVServer
-	lease  pb.LeaseServer
+	server *solo.Member
 	lock   *fileutil.LockedFile
 	freshness
 }
@@ -76,106 +70,62 @@ func boot(ctx context.Context, cfg Config) (*local, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("no data folder given")
 	}
-	log := newZap(cfg.Log)
-	lock, err := hold(cfg.Dir, log)
+	lock, err := hold(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
-	server, err := newServer(serverConfig(cfg.Dir, log))
+	end := &fatal{}
+	server, err := solo.Open(ctx, solo.Config{
+		Dir: cfg.Dir, Name: memberName, PeerURL: peerURL, Token: clusterToken,
+		Quota: quota, Reserve: reserve, MaxRequest: maxRequest, BatchInterval: backendEvery, SnapshotEvery: snapshotEvery, Patience: patience, Log: newZap(cfg.Log, end), Lost: lost,
+	})
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	if err := start(ctx, server); err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	l := &local{
-		server: server,
-		kv:     v3rpc.NewQuotaKVServer(server),
-		lease:  v3rpc.NewQuotaLeaseServer(server),
-		lock:   lock,
-	}
+	end.started.Store(true)
+	l := &local{server: server, lock: lock}
 	l.current = server.KV().Rev
 	return l, nil
 }
 
-// start runs the server until it is ready, which includes the replay of its log. It stops it on failure.
-func start(ctx context.Context, server *etcdserver.EtcdServer) error {
-	server.Start()
-	patience := time.NewTimer(electionPatience)
-	defer patience.Stop()
-	for {
-		select {
-		case <-server.ReadyNotify():
-			return nil
-		case <-server.StopNotify():
-			return errors.New("the member stopped before it was ready")
-		case <-patience.C:
-			if server.Leader() == 0 {
-				server.HardStop()
-				return errors.New("the member does not elect itself: the data may be that of a larger cluster")
-			}
-		case <-ctx.Done():
-			server.HardStop()
-			return ctx.Err()
-		}
-	}
-}
-
-func serverConfig(dir string, log *zap.Logger) config.ServerConfig {
-	peers := types.MustNewURLs([]string{peerURL})
-	return config.ServerConfig{
-		Name:                memberName,
-		DataDir:             dir,
-		PeerURLs:            peers,
-		InitialPeerURLsMap:  types.URLsMap{memberName: peers},
-		InitialClusterToken: clusterToken,
-		NewCluster:          true,
-
-		TickMs:        tickMs,
-		ElectionTicks: electionTicks,
-		PreVote:       true,
-
-		SnapshotCount:               etcdserver.DefaultSnapshotCount,
-		SnapshotCatchUpEntries:      catchUpEntries,
-		MaxSnapFiles:                5,
-		MaxWALFiles:                 5,
-		QuotaBackendBytes:           quota,
-		BackendBatchInterval:        backendEvery,
-		BackendFreelistType:         bolt.FreelistMapType,
-		MaxTxnOps:                   maxTxnOps,
-		MaxRequestBytes:             maxRequest,
-		WarningApplyDuration:        100 * time.Millisecond,
-		WarningUnaryRequestDuration: 300 * time.Millisecond,
-		StrictReconfigCheck:         true,
-		AuthToken:                   "simple",
-		TokenTTL:                    300,
-		Logger:                      log,
-		ServerFeatureGate:           features.NewDefaultServerFeatureGate(memberName, log),
-	}
-}
-
-// newServer turns the panics and fatal messages with which etcd answers unusable data into errors. Once the
-// server runs they end the process, and must: a member that cannot write its log may not go on.
-func newServer(cfg config.ServerConfig) (s *etcdserver.EtcdServer, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("unusable data: %v", r)
-		}
-	}()
-	return etcdserver.NewServer(cfg)
-}
-
-// txn takes the way of etcd's clients only where its checks can find something: no key, keys that are named twice, too many of them,
-// or a database that is full, which raises the alarm. A transaction of one key on a database with room goes to the server itself.
+// txn refuses what etcd refuses from its clients.
 func (l *local) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
-	if len(req.Compare) != 1 || len(req.Compare[0].Key) == 0 || l.server.Backend().Size() > quota-2*maxRequest {
-		return l.kv.Txn(ctx, req)
+	if err := checkTxn(req); err != nil {
+		return nil, err
 	}
 	return l.server.Txn(ctx, req)
 }
 
+// checkTxn finds too many keys, one without a name, and one that is put and written once more.
+func checkTxn(req *pb.TxnRequest) error {
+	if len(req.Compare) > maxTxnOps {
+		return rpctypes.ErrGRPCTooManyOps
+	}
+	for _, c := range req.Compare {
+		if len(c.Key) == 0 {
+			return rpctypes.ErrGRPCEmptyKey
+		}
+	}
+	for i, op := range req.Success {
+		for _, other := range req.Success[:i] {
+			if (op.GetRequestPut() != nil || other.GetRequestPut() != nil) && bytes.Equal(written(op), written(other)) {
+				return rpctypes.ErrGRPCDuplicateKey
+			}
+		}
+	}
+	return nil
+}
+
+// written is the key that an operation puts or deletes.
+func written(op *pb.RequestOp) []byte {
+	if put := op.GetRequestPut(); put != nil {
+		return put.Key
+	}
+	return op.GetRequestDeleteRange().GetKey()
+}
+
 func (l *local) grant(ctx context.Context, ttl int64) (int64, error) {
-	resp, err := l.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
+	resp, err := l.server.Grant(ctx, ttl)
 	if err != nil {
 		return 0, err
 	}
@@ -183,8 +133,7 @@ func (l *local) grant(ctx context.Context, ttl int64) (int64, error) {
 }
 
 func (l *local) compact(ctx context.Context, rev int64) error {
-	_, err := l.kv.Compact(ctx, &pb.CompactionRequest{Revision: rev})
-	return err
+	return l.server.Compact(ctx, rev)
 }
 
 func (l *local) revision(context.Context) (int64, error) { return l.server.KV().Rev(), nil }
@@ -211,13 +160,12 @@ func (l *local) read(ctx context.Context, s span) (page, error) {
 	return page{kvs: r.KVs, rev: r.Rev, count: int64(r.Count)}, nil
 }
 
-// healthy reads through raft, which fails when the log cannot be written or the member has stopped.
+// healthy waits for the writes that are under way, which fails when the log cannot be written.
 func (l *local) healthy(ctx context.Context) error {
 	for _, a := range l.server.Alarms() {
 		return fmt.Errorf("etcd has raised the alarm %s", a.Alarm)
 	}
-	_, err := l.kv.Range(ctx, &pb.RangeRequest{Key: []byte{0}, CountOnly: true})
-	return err
+	return l.server.Settle(ctx)
 }
 
 func (l *local) size(context.Context) (int64, error) { return l.server.Backend().Size(), nil }
@@ -247,7 +195,4 @@ func (c ctxWriter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-func (l *local) close() error {
-	l.server.HardStop()
-	return l.lock.Close()
-}
+func (l *local) close() error { return errors.Join(l.server.Close(), l.lock.Close()) }

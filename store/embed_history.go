@@ -50,7 +50,7 @@ func (s *localStream) join(ctx context.Context, prefix string, after int64) (int
 		if now-after > maxHistory {
 			joined = after
 		}
-		s.ws = s.l.server.Watchable().NewWatchStream()
+		s.ws = s.l.server.KV().NewWatchStream()
 		if _, err := s.ws.Watch(ctx, 0, firstKey(prefix), mvccEnd(endOf(prefix)), joined+1); err != nil {
 			s.ws.Close()
 			return 0, err

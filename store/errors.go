@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"proa.dev/kv"
+	"proa.dev/store/solo"
 )
 
 // fail wraps err with the operation, and with the word of package kv that says what a caller can do.
@@ -61,6 +62,8 @@ func classify(err error) error {
 		return kv.ErrUnavailable
 	case errors.Is(err, etcderrors.ErrRequestTooLarge):
 		return kv.ErrTooLarge
+	case errors.Is(err, solo.ErrFull):
+		return kv.ErrFull
 	case slices.ContainsFunc(away(), func(e error) bool { return errors.Is(err, e) }):
 		return kv.ErrUnavailable
 	}
@@ -92,7 +95,7 @@ func away() []error {
 	return []error{
 		etcderrors.ErrStopped, etcderrors.ErrCanceled, etcderrors.ErrTimeout, etcderrors.ErrTimeoutDueToLeaderFail, etcderrors.ErrTimeoutDueToConnectionLost,
 		etcderrors.ErrTimeoutWaitAppliedIndex, etcderrors.ErrNoLeader, etcderrors.ErrNotLeader, etcderrors.ErrLeaderChanged, etcderrors.ErrUnhealthy,
-		etcderrors.ErrTooManyRequests,
+		etcderrors.ErrTooManyRequests, solo.ErrBroken,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"proa.dev/kv"
+	"proa.dev/store/solo"
 )
 
 func TestErrors(t *testing.T) {
@@ -34,6 +35,8 @@ func TestErrors(t *testing.T) {
 		{etcderrors.ErrStopped, kv.ErrUnavailable},
 		{etcderrors.ErrTooManyRequests, kv.ErrUnavailable},
 		{etcderrors.ErrNoSpace, nil},
+		{solo.ErrFull, kv.ErrFull},
+		{solo.ErrBroken, kv.ErrUnavailable},
 		{rpctypes.ErrGRPCNoLeader, kv.ErrUnavailable},
 		{rpctypes.ErrGRPCStopped, kv.ErrUnavailable},
 		{rpctypes.ErrGRPCTimeout, kv.ErrUnavailable},

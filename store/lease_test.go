@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"proa.dev/kv"
 )
 
@@ -74,12 +72,9 @@ func TestFewLeases(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	resp, err := e.member.(*local).lease.LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := writers*each/maxPerLease + 1; len(resp.Leases) != want {
-		t.Errorf("%d leases for %d keys, want %d", len(resp.Leases), writers*each, want)
+	got := len(e.member.(*local).server.Leases())
+	if want := writers*each/maxPerLease + 1; got != want {
+		t.Errorf("%d leases for %d keys, want %d", got, writers*each, want)
 	}
 }
 
@@ -101,12 +96,12 @@ func TestLostLease(t *testing.T) {
 		}
 	}
 	write("/a/x")
-	lessor := e.member.(*local).lease
-	resp, err := lessor.LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
-	if err != nil || len(resp.Leases) != 1 {
-		t.Fatalf("%v, %v", resp, err)
+	member := e.member.(*local).server
+	list := member.Leases()
+	if len(list) != 1 {
+		t.Fatalf("%d leases", len(list))
 	}
-	if _, err := lessor.LeaseRevoke(t.Context(), &pb.LeaseRevokeRequest{ID: resp.Leases[0].ID}); err != nil {
+	if err := member.Revoke(t.Context(), list[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	write("/a/y")

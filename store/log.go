@@ -2,17 +2,36 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
-	"strings"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
-// newZap gives etcd a logger whose warnings and errors end up in log. A fatal message panics instead of
-// ending the process, so that a failed start can be turned into an error; see boot.
-func newZap(log *slog.Logger) *zap.Logger {
-	return zap.New(&slogCore{log: log}, zap.WithFatalHook(zapcore.WriteThenPanic))
+// newZap gives etcd a logger whose warnings and errors end up in log, and what etcd does when it cannot go on.
+func newZap(log *slog.Logger, f *fatal) *zap.Logger {
+	return zap.New(&slogCore{log: log}, zap.WithFatalHook(f))
+}
+
+// fatal is how etcd ends when it cannot go on. While it starts it panics, which is turned into an error. Later it ends the
+// process, and must: whoever goes on without it, as an HTTP server does after a panic of one request, would wait for ever.
+type fatal struct{ started atomic.Bool }
+
+// OnWrite is called when the reason has been logged.
+func (f *fatal) OnWrite(e *zapcore.CheckedEntry, _ []zapcore.Field) {
+	if !f.started.Load() {
+		panic(e.Message)
+	}
+	lost(errors.New(e.Message))
+}
+
+// lost ends the process. A panic of the calling goroutine could be recovered from.
+func lost(err error) {
+	go func() { panic(fmt.Errorf("the store cannot go on; a new start goes on from its log: %w", err)) }()
+	select {}
 }
 
 // slogCore is a zap core that writes to slog what is worth a reader's time.
@@ -60,12 +79,8 @@ func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 // expected says that a message belongs to every first start of a member without users or peers, and means nothing.
 func expected(message string) bool {
-	switch message {
-	case "simple token is not cryptographically signed", "use default bcrypt cost instead of the invalid given cost",
-		"Failed to detect schema version", "failed to update storage version":
-		return true
-	}
-	return strings.HasSuffix(message, "since there are still pending configuration changes to apply")
+	return message == "simple token is not cryptographically signed" || message == "use default bcrypt cost instead of the invalid given cost" ||
+		message == "Failed to detect storage schema version. Please wait till wal snapshot before upgrading cluster."
 }
 
 func (c *slogCore) Sync() error { return nil }

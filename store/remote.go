@@ -61,7 +61,7 @@ func dial(ctx context.Context, cfg Config) (*remote, error) {
 		DialKeepAliveTime:    keepAlive,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		Context:              context.WithoutCancel(ctx),
-		Logger:               newZap(cfg.Log),
+		Logger:               newZap(cfg.Log, &fatal{}),
 	})
 	if err != nil {
 		return nil, err

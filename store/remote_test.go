@@ -19,9 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 
 	"proa.dev/kv"
+	"proa.dev/store/etcdtest"
 )
 
 func TestDialNobody(t *testing.T) {
@@ -39,11 +41,8 @@ func TestDialNobody(t *testing.T) {
 
 // TestTLS connects with and without a certificate that the server trusts.
 func TestTLS(t *testing.T) {
-	l, err := boot(t.Context(), Config{Dir: t.TempDir()}.withDefaults())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.close()
+	etcd := etcdtest.Start(t, t.TempDir(), etcdserver.DefaultSnapshotCount)
+	defer etcd.HardStop()
 	ca, cert, keyFile := certificate(t)
 	pair, err := tls.LoadX509KeyPair(cert, keyFile)
 	if err != nil {
@@ -58,7 +57,7 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := v3rpc.Server(l.server, &tls.Config{
+	srv := v3rpc.Server(etcd, &tls.Config{
 		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 	}, nil)
 	go srv.Serve(lis)
@@ -163,7 +162,7 @@ func TestListInChunks(t *testing.T) {
 		for j := i; j < min(i+maxTxnOps, n); j++ {
 			writes = append(writes, kv.Write{Key: key(j/676, j/26%26, j%26), Value: []byte("1")})
 		}
-		if _, err := o.l.txn(t.Context(), transaction(writes, nil)); err != nil {
+		if _, err := o.etcd.Txn(t.Context(), transaction(writes, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}

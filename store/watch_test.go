@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"go.etcd.io/etcd/server/v3/etcdserver"
+
 	"proa.dev/kv"
 )
 
@@ -49,7 +51,7 @@ func TestReconnect(t *testing.T) {
 				o.hangUp()
 			}
 			k := fmt.Sprintf("/a/%d-%02d", r, i)
-			put(t, o.l, k)
+			put(t, o.etcd, k)
 			want = append(want, k)
 		}
 		o.listen()
@@ -64,9 +66,9 @@ func TestReconnect(t *testing.T) {
 }
 
 // put writes past the connection.
-func put(t *testing.T, l *local, key string) {
+func put(t *testing.T, etcd *etcdserver.EtcdServer, key string) {
 	t.Helper()
-	if _, err := l.txn(t.Context(), transaction([]kv.Write{{Key: key, Value: []byte("1")}}, nil)); err != nil {
+	if _, err := etcd.Txn(t.Context(), transaction([]kv.Write{{Key: key, Value: []byte("1")}}, nil)); err != nil {
 		t.Fatal(err)
 	}
 }

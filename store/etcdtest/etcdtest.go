@@ -1,0 +1,54 @@
+// Package etcdtest starts etcd's own server in the process of a test: the one that the store's clients speak to over a
+// socket, and the one that must be able to go on from our data, and we from its data.
+package etcdtest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/server/v3/config"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/features"
+	"go.uber.org/zap"
+)
+
+const patience = 10 * time.Second
+
+// Start starts a member on the data in dir and returns when it has elected itself. Its log may be snapshotted every few
+// writes. The caller stops it with HardStop.
+func Start(t testing.TB, dir string, snapshotEvery uint64) *etcdserver.EtcdServer {
+	t.Helper()
+	server, err := start(dir, snapshotEvery)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+func start(dir string, snapshotEvery uint64) (*etcdserver.EtcdServer, error) {
+	peers := types.MustNewURLs([]string{"http://localhost:2380"})
+	log := zap.NewNop()
+	server, err := etcdserver.NewServer(config.ServerConfig{
+		Name: "default", DataDir: dir, PeerURLs: peers, InitialPeerURLsMap: types.URLsMap{"default": peers}, InitialClusterToken: "etcd-cluster", NewCluster: true,
+		TickMs: 10, ElectionTicks: 2, PreVote: true, SnapshotCount: snapshotEvery, SnapshotCatchUpEntries: 10, MaxSnapFiles: 5, MaxWALFiles: 5,
+		BackendFreelistType: bolt.FreelistMapType, MaxTxnOps: 128, MaxRequestBytes: 3 << 19, AuthToken: "simple", TokenTTL: 300,
+		WarningApplyDuration: time.Second, WarningUnaryRequestDuration: time.Second, StrictReconfigCheck: true,
+		Logger: log, ServerFeatureGate: features.NewDefaultServerFeatureGate("default", log),
+	})
+	if err != nil {
+		return nil, err
+	}
+	server.Start()
+	select {
+	case <-server.ReadyNotify():
+		return server, nil
+	case <-server.StopNotify():
+		return nil, errors.New("etcd stopped before it was ready")
+	case <-time.After(patience):
+		server.HardStop()
+		return nil, errors.New("etcd does not elect itself")
+	}
+}
