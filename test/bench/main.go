@@ -88,7 +88,7 @@ func parse() (flags, error) {
 	flag.StringVar(&f.pids, "pids", "", "its processes, separated by commas, for memory and CPU")
 	flag.StringVar(&f.proa, "proa", "bin/proa", "proa binary to start and measure (empty: none)")
 	flag.BoolVar(&f.upstream, "upstream", os.Getenv("UPSTREAM") == "1", "also build, start and measure upstream etcd and kube-apiserver")
-	flag.BoolVar(&f.manager, "manager", os.Getenv("UPSTREAM_KCM") == "1", "with -upstream: also run a kube-controller-manager with the controllers for service accounts, root CA and namespaces, and count it")
+	flag.BoolVar(&f.manager, "manager", os.Getenv("UPSTREAM_KCM") == "1", "with -upstream and the suite front: run kube-controller-manager and kube-scheduler too, as the other suites do, and count them")
 	flag.StringVar(&f.out, "out", "", "write the results as Markdown to this file")
 	flag.StringVar(&f.json, "json", "", "write the results as JSON to this file")
 	flag.StringVar(&f.watchers, "watchers", "500,1000", "numbers of watchers for the fan-out")

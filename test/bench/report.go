@@ -268,12 +268,15 @@ func (f flags) command() string {
 
 // notes say how each suite measures.
 func notes(f flags) map[string]string {
-	account := ""
+	account, made := "", "kube-apiserver and etcd"
+	if f.manager {
+		made = "etcd, kube-apiserver, kube-controller-manager and kube-scheduler"
+	}
 	if f.upstream && !f.manager {
 		account = "- Upstream gets its default ServiceAccount from kube-controller-manager, which this run does not start (`UPSTREAM_KCM=1` does), so that row is proa's alone.\n"
 	}
 	return map[string]string{
-		"front": `- Upstream is kube-apiserver and etcd; proa is all it runs, controllers and scheduler too. Objects are ConfigMaps with 1 KiB of data.
+		"front": `- Upstream is ` + made + `; proa is all it runs, controllers and scheduler too. Objects are ConfigMaps with 1 KiB of data.
 - Cold start of upstream counts from the start of etcd, with keys and certificates made beforehand and etcd without TLS; proa's includes making them.
 ` + account + `- A watch row is the time from the start of a write until the last of all watchers, open at once on one namespace, has read its event.
 `,

@@ -39,7 +39,7 @@ func (f flags) systems() []*subject {
 		out = append(out, &subject{
 			name: "upstream",
 			front: func(ctx context.Context) (*upstream.System, error) {
-				return upstream.Start(ctx, managerOptions(f.manager))
+				return upstream.Start(ctx, upstream.Options{Whole: f.manager})
 			},
 			whole: func(ctx context.Context, _ ...string) (*upstream.System, error) {
 				// Thousands of nodes on a busy machine renew late now and then;
@@ -71,13 +71,6 @@ func (f flags) systems() []*subject {
 func canSimulate(bin string) bool {
 	out, _ := exec.Command(bin, "server", "--help").CombinedOutput()
 	return strings.Contains(string(out), "--simulate")
-}
-
-func managerOptions(manager bool) upstream.Options {
-	if !manager {
-		return upstream.Options{}
-	}
-	return upstream.Options{Controllers: []string{"serviceaccount-controller", "root-ca-certificate-publisher-controller", "namespace-controller"}}
 }
 
 // trial is one measurement of one system.
