@@ -55,7 +55,7 @@ lint:
 FUZZTIME ?= 5s
 fuzz:
 	@set -e; for f in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | sort); do for t in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' $$f); do \
-	  echo "$$t in $$(dirname $$f)"; $(GO) test $(TAGS) -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) ./$$(dirname $$f); done; done
+	  echo "$$t in $$(dirname $$f)"; $(GO) test $(TAGS) -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./$$(dirname $$f); done; done
 
 conformance: build
 	$(GO) run $(TAGS) ./test/conformance -focus '$(FOCUS)' -tier '$(TIER)'
