@@ -41,7 +41,8 @@ type Trigger struct {
 	Of Key
 	// Keys is asked about the object before and after a change.
 	Keys func(*Cluster, kind.Object) iter.Seq[Key]
-	// When, if there, leaves out changes that do not matter: old is nil for a new object, now for a deleted one.
+	// When, if there, leaves out changes that do not matter: old is nil for a new object, now for a deleted one. The cache asks
+	// it about every change, so it must be quick and must not block.
 	When func(old, now kind.Object) bool
 }
 
@@ -114,7 +115,7 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 	if err != nil {
 		return err
 	}
-	own := cluster.source(ctl.For, ctl.Of)
+	own := cluster.source(ctl.For, ctl.Of, ctl.When)
 	q := newQueue()
 	defer m.attach(ctl.Name, q)()
 	defer m.attachEvents(ctl.Name, cluster.events)()
@@ -131,7 +132,7 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 	})
 	for _, t := range ctl.Triggers {
 		wg.Go(func() {
-			for ev := range cluster.source(t.On, t.Of).Events(ctx) {
+			for ev := range cluster.source(t.On, t.Of, t.When).Events(ctx) {
 				t.wake(cluster, q, ev, own)
 			}
 		})

@@ -11,19 +11,19 @@ import (
 )
 
 // narrow is a view that can show a part of itself: of the same objects at the same time, so that who is woken by the part finds in the
-// whole what woke it. That is why it is not a view of its own.
+// whole what woke it. That is why it is not a view of its own. What when refuses wakes nobody.
 type narrow interface {
-	Named(namespace, name string) client.View
+	Only(s client.Scope, when func(old, now kind.Object) bool) client.View
 }
 
-// source is the view whose changes wake a controller.
-func (c *Cluster) source(on schema.GroupResource, of Key) client.View {
+// source is the view whose changes wake a controller. Those that do not matter may be among them still.
+func (c *Cluster) source(on schema.GroupResource, of Key, when func(old, now kind.Object) bool) client.View {
 	v := c.views[on]
+	if n, ok := v.(narrow); ok {
+		return n.Only(client.Scope{Namespace: of.Namespace, Name: of.Name}, when)
+	}
 	if of == (Key{}) {
 		return v
-	}
-	if n, ok := v.(narrow); ok {
-		return n.Named(of.Namespace, of.Name)
 	}
 	return named{v, of}
 }

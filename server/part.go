@@ -30,10 +30,14 @@ func newPart(all *view, s client.Scope) *part {
 	return &part{view: all, scope: s}
 }
 
-// Named is the part of the view that has a name, in a namespace or in all.
-func (v *view) Named(namespace, name string) client.View {
+// Only is the part of the view in a scope. Its events are those of changes that when, if there, accepts.
+func (v *view) Only(s client.Scope, when func(old, now kind.Object) bool) client.View {
 	own := *v
-	return newPart(&own, client.Scope{Namespace: namespace, Name: name})
+	own.sel.When = when
+	if s == (client.Scope{}) {
+		return &own
+	}
+	return newPart(&own, s)
 }
 
 func onNode(o kind.Object, node string) bool {

@@ -162,6 +162,51 @@ func TestSelectionsSeeObjectsComeAndGo(t *testing.T) {
 	w.same(w.read(x, 5), []string{text("ADDED", "a", b), text("MODIFIED", "a", d), text("DELETED", "a", e), text("ADDED", "a", f), text("DELETED", "a", g)})
 }
 
+// What When refuses is not there for the watcher, now and when it begins in the past.
+func TestSelectionsByChange(t *testing.T) {
+	w := newWorld(t)
+	c := w.cache()
+	said := func(o kind.Object) string {
+		if o == nil {
+			return "-"
+		}
+		return o.GetResourceVersion()
+	}
+	var mu sync.Mutex
+	asked := map[string]bool{}
+	sel := watch.Selection{Prefix: w.def.Prefix(), When: func(old, now kind.Object) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[said(old)+" "+said(now)] = true
+		return now == nil || now.GetLabels()["c"] == "red"
+	}}
+	start := c.Rev()
+	x, _, _, err := c.Watch(t.Context(), sel, watch.Start{State: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	a := w.put("a", 0)
+	b := w.put("a", a, "c=red")
+	d := w.put("a", b)
+	e := w.remove("a", d)
+	want := []string{text("MODIFIED", "a", b), text("DELETED", "a", e)}
+	w.same(w.read(x, 2), want)
+	mu.Lock()
+	for _, change := range []string{fmt.Sprint("- ", a), fmt.Sprint(a, " ", b), fmt.Sprint(b, " ", d), fmt.Sprint(d, " -")} {
+		if !asked[change] {
+			t.Errorf("nobody asked about %s, but about %v", change, asked)
+		}
+	}
+	mu.Unlock()
+	late, _, _, err := c.Watch(t.Context(), sel, watch.Start{After: start})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	w.same(w.read(late, 2), want)
+}
+
 func TestIndexedWatchersSeeBothEndsOfAMove(t *testing.T) {
 	w := newWorld(t)
 	c := w.cache()

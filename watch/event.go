@@ -43,6 +43,17 @@ type Event struct {
 	gone   kind.Object
 }
 
+// states are the objects before and after the change, nil where there is none.
+func (e *Event) states() (old, now kind.Object) {
+	if e.Prev != nil {
+		old = e.Prev.Object
+	}
+	if e.Type != Deleted {
+		now = e.Now.Object
+	}
+	return old, now
+}
+
 type frame struct {
 	kind  Type
 	coder any

@@ -37,6 +37,9 @@ type Selection struct {
 	Index string
 	// Keep selects by the object itself; nil accepts all. It must be quick and must not block.
 	Keep func(kind.Object) bool
+	// When selects by the change: old is nil for a new object, now for a deleted one; nil accepts all. The present with which a
+	// watch may begin is not asked about. It must be quick and must not block.
+	When func(old, now kind.Object) bool
 }
 
 func (s *Selection) accepts(e *Entry) bool {
@@ -57,6 +60,7 @@ func (s *Selection) accepts(e *Entry) bool {
 func (s *Selection) see(ev *Event) Type {
 	now, was := ev.Type != Deleted && s.accepts(ev.Now), s.accepts(ev.Prev)
 	switch {
+	case (now || was) && s.When != nil && !s.When(ev.states()):
 	case now && was:
 		return Modified
 	case now:
