@@ -317,18 +317,18 @@ func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 	}
 	ctx := req.Context()
 	if r.Verb != "watch" {
-		limit := time.Minute
+		most := time.Minute
 		if t := req.URL.Query().Get("timeout"); t != "" {
 			d, err := time.ParseDuration(t)
 			if err != nil {
 				s.fail(w, req, badRequest("invalid timeout specified in the request URL: %v", err))
 				return
 			}
-			limit = min(limit, d)
+			most = min(most, d)
 		}
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, limit)
-		defer stop()
+		l := limit(ctx, most)
+		defer l.end()
+		ctx = l
 	}
 	res, err := s.Serve(ctx, r)
 	warnings(w, r)

@@ -47,12 +47,13 @@ type conn struct {
 
 	mu      sync.Mutex // guards all that follows, and the streams
 	streams map[uint32]*stream
-	aborted [64]uint32 // streams that ended before their time, each at a place of its number
-	running int        // handlers
-	queue   []*stream  // requests that wait for a handler to end
-	leaving bool       // no further requests are taken
-	left    bool       // the last answer has been given
-	used    time.Time  // when the last stream ended
+	aborted [64]uint32   // streams that ended before their time, each at a place of its number
+	running int          // handlers
+	resting chan *stream // leads to a goroutine that has served and may serve again, whose stack has grown already; nil when there is none
+	queue   []*stream    // requests that wait for a handler to end
+	leaving bool         // no further requests are taken
+	left    bool         // the last answer has been given
+	used    time.Time    // when the last stream ended
 	idle    *time.Timer
 	failed  error // why the connection is over; nil while it lives
 	out     out
@@ -403,6 +404,10 @@ func (c *conn) over(err error) {
 		c.drop(st, err)
 	}
 	c.queue = nil
+	if c.resting != nil {
+		close(c.resting)
+		c.resting = nil
+	}
 	c.out.room.Broadcast()
 	_ = c.socket.SetDeadline(time.Unix(1, 0)) // whoever reads or writes it learns; who has opened it closes it
 }

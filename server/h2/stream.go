@@ -177,7 +177,12 @@ func (c *conn) begin(st *stream) error {
 	st.begun = true
 	if c.running < c.Streams {
 		c.running++
-		go c.work(st)
+		if c.resting == nil {
+			go c.work(st)
+			return nil
+		}
+		c.resting <- st
+		c.resting = nil
 		return nil
 	}
 	// There can only be this many when the client has ended streams whose handlers still run.
@@ -188,13 +193,21 @@ func (c *conn) begin(st *stream) error {
 	return nil
 }
 
-// work runs the handlers of a stream, and of those that wait.
+// work runs the handlers of a stream, of those that wait, and then of those that come, unless another does that.
 func (c *conn) work(st *stream) {
+	rest := make(chan *stream, 1)
 	for st != nil {
 		c.handle(st)
 		c.mu.Lock()
 		st = c.next()
+		rests := st == nil && c.resting == nil && c.failed == nil
+		if rests {
+			c.resting = rest
+		}
 		c.mu.Unlock()
+		if rests {
+			st = <-rest
+		}
 	}
 }
 
