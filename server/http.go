@@ -315,7 +315,7 @@ func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 		s.fail(w, req, err)
 		return
 	}
-	ctx := req.Context()
+	ctx := req.Context() //nolint:contextcheck // a bounded one is made from it
 	if r.Verb != "watch" {
 		most := time.Minute
 		if t := req.URL.Query().Get("timeout"); t != "" {
