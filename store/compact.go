@@ -73,6 +73,9 @@ func (e *Etcd) compactRound(ctx context.Context, last round) round {
 func (e *Etcd) forget(ctx context.Context, rev int64, next round) (round, error) {
 	if next.rev == rev {
 		now, err := e.moveOn(ctx, rev)
+		if errors.Is(err, kv.ErrFull) {
+			return next, e.Compact(ctx, rev) // it must forget all the more
+		}
 		if err != nil {
 			return next, err
 		}

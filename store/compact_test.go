@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
+
 	"proa.dev/kv"
 )
 
@@ -58,6 +61,27 @@ func TestCompactionRounds(t *testing.T) {
 	}
 	if r.rev != before.rev {
 		t.Errorf("rounds of a store at rest write: from %d to %d", before.rev, r.rev)
+	}
+}
+
+// refusing is a member that is full.
+type refusing struct{ member }
+
+func (refusing) txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) { return nil, etcderrors.ErrNoSpace }
+
+// TestCompactionOfAFullStore forgets all but the present, though the store takes no write.
+func TestCompactionOfAFullStore(t *testing.T) {
+	e := embed(t, t.TempDir())
+	first := history(t, e, "/a/x", 3)
+	r := e.compactRound(t.Context(), round{})
+	last := r.rev
+	e.member = refusing{e.member}
+	r = e.compactRound(t.Context(), r)
+	if !isCompacted(t, e, first) || isCompacted(t, e, last) {
+		t.Error("the past is kept, or the present is not")
+	}
+	if r = e.compactRound(t.Context(), r); r.rev != last || isCompacted(t, e, last) {
+		t.Errorf("another round ends at %d, want %d", r.rev, last)
 	}
 }
 

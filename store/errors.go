@@ -62,7 +62,7 @@ func classify(err error) error {
 		return kv.ErrUnavailable
 	case errors.Is(err, etcderrors.ErrRequestTooLarge):
 		return kv.ErrTooLarge
-	case errors.Is(err, solo.ErrFull):
+	case errors.Is(err, solo.ErrFull), errors.Is(err, etcderrors.ErrNoSpace):
 		return kv.ErrFull
 	case slices.ContainsFunc(away(), func(e error) bool { return errors.Is(err, e) }):
 		return kv.ErrUnavailable

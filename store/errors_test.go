@@ -34,7 +34,7 @@ func TestErrors(t *testing.T) {
 		{etcderrors.ErrRequestTooLarge, kv.ErrTooLarge},
 		{etcderrors.ErrStopped, kv.ErrUnavailable},
 		{etcderrors.ErrTooManyRequests, kv.ErrUnavailable},
-		{etcderrors.ErrNoSpace, nil},
+		{etcderrors.ErrNoSpace, kv.ErrFull},
 		{solo.ErrFull, kv.ErrFull},
 		{solo.ErrBroken, kv.ErrUnavailable},
 		{rpctypes.ErrGRPCNoLeader, kv.ErrUnavailable},

@@ -1,16 +1,13 @@
 package solo
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 )
 
 // leased makes a lease with a key that lives on it.
@@ -120,74 +117,6 @@ func TestLeasesOfTheBroken(t *testing.T) {
 			}
 			shut(t, m)
 		})
-	}
-}
-
-// TestQuota fills the database.
-func TestQuota(t *testing.T) {
-	cfg := config(t.TempDir())
-	cfg.Quota = 24 << 20
-	m := open(t, cfg)
-	value := strings.Repeat("x", 1<<20)
-	n, rev := 0, int64(0)
-	for ; n < 60; n++ {
-		r, err := m.Txn(t.Context(), put(fmt.Sprint("key", n), value))
-		if errors.Is(err, etcderrors.ErrNoSpace) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		rev = r.Header.Revision
-		m.Backend().ForceCommit()
-	}
-	if n < 10 || n == 60 {
-		t.Errorf("%d MiB fit into %d", n, cfg.Quota)
-	}
-	full(t, ours{m}, rev)
-	id := m.id
-	shut(t, m)
-	// The alarm stays, though there is room now.
-	cfg.Quota = 1 << 30
-	for _, genuine := range []bool{false, true} {
-		s := start(t, genuine, cfg)
-		full(t, s, s.KV().Rev())
-		if a := s.Alarms(); len(a) != 1 || a[0].MemberID != uint64(id) {
-			t.Errorf("alarms %v; want one of %d", a, uint64(id))
-		}
-		s.stop(t)
-	}
-}
-
-// full makes sure that a member takes nothing that needs room.
-func full(t *testing.T, s server, rev int64) {
-	t.Helper()
-	if a := s.Alarms(); len(a) != 1 || a[0].Alarm != pb.AlarmType_NOSPACE {
-		t.Errorf("alarms %v", a)
-	}
-	for range 2 {
-		if r, err := s.Txn(t.Context(), put("more", "1")); !errors.Is(err, etcderrors.ErrNoSpace) {
-			t.Errorf("put: %v, %v", r, err)
-		}
-		if r, err := s.grant(t.Context(), long, 0); !errors.Is(err, etcderrors.ErrNoSpace) {
-			t.Errorf("grant: %v, %v", r, err)
-		}
-	}
-	if now := s.KV().Rev(); now != rev {
-		t.Errorf("at revision %d; want %d", now, rev)
-	}
-	all := pairs(t, s.KV(), 0)
-	for key := range all {
-		if r, err := s.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{deleteOp(key, "")}}); err != nil || r.Header.Revision != rev+1 {
-			t.Errorf("delete: %v, %v", r, err)
-		}
-		break
-	}
-	if err := s.compact(t.Context(), rev+1); err != nil {
-		t.Errorf("compact: %v", err)
-	}
-	if now := len(pairs(t, s.KV(), 0)); now != len(all)-1 {
-		t.Errorf("%d keys of %d are left", now, len(all))
 	}
 }
 

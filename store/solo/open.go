@@ -54,6 +54,9 @@ func Open(ctx context.Context, cfg Config) (m *Member, err error) {
 	if err := os.MkdirAll(datadir.ToSnapDir(cfg.Dir), 0o700); err != nil {
 		return nil, err
 	}
+	if err := m.tidyUp(); err != nil {
+		return nil, err
+	}
 	m.ids.Store(uint64(time.Now().UnixNano()))
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -76,6 +76,9 @@ type Member struct {
 	quota   storage.Quota
 	disk    disk
 	ids     atomic.Uint64
+	// shrinking is held by who writes the database anew.
+	shrinking sync.Mutex
+	measured  time.Time // when it was last looked at whether that is worth it
 
 	// turn is who may write to the log; see propose.
 	turn turn
