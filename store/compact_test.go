@@ -67,7 +67,9 @@ func TestCompactionRounds(t *testing.T) {
 // refusing is a member that is full.
 type refusing struct{ member }
 
-func (refusing) txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) { return nil, etcderrors.ErrNoSpace }
+func (refusing) txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return nil, etcderrors.ErrNoSpace
+}
 
 // TestCompactionOfAFullStore forgets all but the present, though the store takes no write.
 func TestCompactionOfAFullStore(t *testing.T) {

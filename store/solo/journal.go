@@ -34,6 +34,7 @@ type journal struct {
 	term uint64
 	// last is the index of the last entry, begin that of the snapshot before the first.
 	last, begin uint64
+	ahead       ahead
 }
 
 // past is what a log has to say to a member that starts.
@@ -54,7 +55,7 @@ func newJournal(dir string, node, cluster types.ID, log *zap.Logger) (*journal, 
 	if err != nil {
 		return nil, fmt.Errorf("make the log: %w", err)
 	}
-	return &journal{Storage: storage.NewStorage(log, w, snap.New(log, datadir.ToSnapDir(dir))), dir: dir, node: node, cluster: cluster}, nil
+	return &journal{Storage: storage.NewStorage(log, w, snap.New(log, datadir.ToSnapDir(dir))), dir: dir, node: node, cluster: cluster, ahead: ahead{dir: datadir.ToWALDir(dir)}}, nil
 }
 
 // openJournal reads what the log has after its last snapshot.
@@ -72,7 +73,10 @@ func openJournal(dir string, log *zap.Logger) (*journal, past, error) {
 	if err != nil {
 		return nil, past{}, fmt.Errorf("read the log: %w", err)
 	}
-	j := &journal{Storage: storage.NewStorage(log, w, snap.New(log, datadir.ToSnapDir(dir))), dir: dir, begin: begin.GetIndex(), last: begin.GetIndex()}
+	j := &journal{
+		Storage: storage.NewStorage(log, w, snap.New(log, datadir.ToSnapDir(dir))), dir: dir, begin: begin.GetIndex(), last: begin.GetIndex(),
+		ahead: ahead{dir: datadir.ToWALDir(dir)},
+	}
 	j.term = max(p.state.GetTerm(), begin.GetTerm())
 	if n := len(p.entries); n > 0 {
 		j.last = p.entries[n-1].GetIndex()
@@ -123,17 +127,24 @@ func (j *journal) append(entries []*raftpb.Entry) error {
 			e.Term = new(j.term)
 		}
 	}
+	j.ahead.prepare(entries)
 	return j.Save(&raftpb.HardState{Term: new(j.term), Vote: new(uint64(j.node)), Commit: new(j.last)}, entries)
 }
 
 // restart notes that everything up to a snapshot is in the database, so that a start reads only what came after.
 func (j *journal) restart(s *raftpb.Snapshot) error {
-	if err := j.SaveSnap(s); err != nil {
+	j.ahead.mu.Lock()
+	err := j.SaveSnap(s)
+	j.ahead.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	j.begin = s.Metadata.GetIndex()
 	return j.Release(s)
 }
+
+// Close closes the log.
+func (j *journal) Close() error { return errors.Join(j.ahead.close(), j.Storage.Close()) }
 
 // tidy removes what a restart has made superfluous.
 func (j *journal) tidy() error {
