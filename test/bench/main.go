@@ -68,6 +68,7 @@ type flags struct {
 	kubeconfig, proa, out, json, pids, watchers string
 	suite, only                                 string
 	upstream, manager, list                     bool
+	turns                                       int
 	changed                                     string // settings that are not the defaults
 	load                                        string // one-minute load average before the run
 	settings
@@ -92,7 +93,8 @@ func parse() (flags, error) {
 	flag.StringVar(&f.out, "out", "", "write the results as Markdown to this file")
 	flag.StringVar(&f.json, "json", "", "write the results as JSON to this file")
 	flag.StringVar(&f.watchers, "watchers", "500,1000", "numbers of watchers for the fan-out")
-	flag.IntVar(&f.starts, "starts", 5, "cold starts of each system")
+	flag.IntVar(&f.turns, "turns", 3, "how often the systems of the suite front take turns; each number is the median of that many")
+	flag.IntVar(&f.starts, "starts", 5, "cold starts of each system in each turn")
 	flag.DurationVar(&f.settle, "settle", 10*time.Second, "rest before memory is read")
 	flag.DurationVar(&f.idle, "idle", 30*time.Second, "window of the idle CPU measurement")
 	flag.IntVar(&f.sequential, "sequential", 1000, "requests of each kind, one after the other")
@@ -148,6 +150,7 @@ func main() {
 type suite struct {
 	name, title string
 	run         func(context.Context, *subject, *result, settings) error
+	turns       bool // it is short enough to be run several times
 }
 
 // suites are all there are, in the order they run.
@@ -159,11 +162,11 @@ func suites() []suite {
 		}
 	}
 	return []suite{
-		{"front", "Requests and watches", front},
-		{"loops", "Controllers", whole(loopSteps)},
-		{"schedule", "Scheduler", whole(scheduleSteps)},
-		{"node", "Node", agents},
-		{"traffic", "Traffic", traffic},
+		{"front", "Requests and watches", front, true},
+		{"loops", "Controllers", whole(loopSteps), false},
+		{"schedule", "Scheduler", whole(scheduleSteps), false},
+		{"node", "Node", agents, false},
+		{"traffic", "Traffic", traffic, false},
 	}
 }
 
@@ -185,13 +188,9 @@ func run(ctx context.Context, f flags) error {
 		if f.suite != s.name && (f.suite != "all" || s.name == "node" || s.name == "traffic") {
 			continue
 		}
-		part := section{suite: s}
-		for _, t := range f.systems() {
-			r := newResult(t.name)
-			if err := s.run(ctx, t, r, f.settings); err != nil {
-				return fmt.Errorf("%s: %w", t.name, err)
-			}
-			part.results = append(part.results, r)
+		part, err := f.takeTurns(ctx, s)
+		if err != nil {
+			return err
 		}
 		sections = append(sections, part)
 	}
@@ -199,6 +198,34 @@ func run(ctx context.Context, f flags) error {
 		return fmt.Errorf("there is no suite %q; take front, loops, schedule, node, traffic or all", f.suite)
 	}
 	return report(f, sections)
+}
+
+// takeTurns runs a suite on one system after the other. The speed of a machine changes from minute to minute, so they come more than
+// once where that does not take too long.
+func (f flags) takeTurns(ctx context.Context, s suite) (section, error) {
+	turns := 1
+	if s.turns {
+		turns = max(f.turns, 1)
+	}
+	systems := f.systems()
+	all := make([][]*result, len(systems))
+	for turn := range turns {
+		if turns > 1 {
+			progress("turn %d of %d", turn+1, turns)
+		}
+		for i, t := range systems {
+			r := newResult(t.name)
+			if err := s.run(ctx, t, r, f.settings); err != nil {
+				return section{}, fmt.Errorf("%s: %w", t.name, err)
+			}
+			all[i] = append(all[i], r)
+		}
+	}
+	part := section{suite: s}
+	for _, of := range all {
+		part.results = append(part.results, median(of))
+	}
+	return part, nil
 }
 
 // front is the suite of requests and watches.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -61,6 +62,26 @@ func (r *result) find(name string) (row, bool) {
 		return row{}, false
 	}
 	return r.Rows[i], true
+}
+
+// median is what several turns of one system gave: of each row the number in the middle, of two the mean.
+func median(turns []*result) *result {
+	out := newResult(turns[0].Name)
+	for _, x := range turns[0].Rows {
+		var values []float64
+		for _, t := range turns {
+			if y, ok := t.find(x.Name); ok {
+				values = append(values, y.Value)
+			}
+		}
+		slices.Sort(values)
+		n := len(values)
+		out.add(x.Name, x.Unit, (values[(n-1)/2]+values[n/2])/2, x.Better)
+	}
+	for _, t := range turns {
+		out.Failed = append(out.Failed, t.Failed...)
+	}
+	return out
 }
 
 // millis is a percentile of samples in milliseconds, by the nearest rank.
@@ -276,7 +297,8 @@ func notes(f flags) map[string]string {
 		account = "- Upstream gets its default ServiceAccount from kube-controller-manager, which this run does not start (`UPSTREAM_KCM=1` does), so that row is proa's alone.\n"
 	}
 	return map[string]string{
-		"front": `- Upstream is ` + made + `; proa is all it runs, controllers and scheduler too. Objects are ConfigMaps with 1 KiB of data.
+		"front": `- Each number is the median of ` + strconv.Itoa(max(f.turns, 1)) + ` turns, in which one system ran after the other.
+- Upstream is ` + made + `; proa is all it runs, controllers and scheduler too. Objects are ConfigMaps with 1 KiB of data.
 - Cold start of upstream counts from the start of etcd, with keys and certificates made beforehand and etcd without TLS; proa's includes making them.
 ` + account + `- A watch row is the time from the start of a write until the last of all watchers, open at once on one namespace, has read its event.
 `,

@@ -72,3 +72,32 @@ func TestDocumentNamesWhatFailed(t *testing.T) {
 		t.Errorf("the failure is not told:\n%s", got)
 	}
 }
+
+// TestMedian takes the middle of what turns gave, also of rows that not every turn has.
+func TestMedian(t *testing.T) {
+	turn := func(a, b float64, failed ...string) *result {
+		r := newResult("x")
+		r.add("a", "ms", a, lower)
+		r.add("b", "/s", b, higher)
+		r.Failed = failed
+		return r
+	}
+	none := math.NaN()
+	for _, c := range []struct {
+		turns []*result
+		a, b  float64
+		fails int
+	}{
+		{[]*result{turn(3, 7)}, 3, 7, 0},
+		{[]*result{turn(3, 7), turn(5, 1)}, 4, 4, 0},
+		{[]*result{turn(3, 7), turn(9, 1, "f"), turn(4, 2, "g", "h")}, 4, 2, 3},
+		{[]*result{turn(3, 7), turn(9, none), turn(4, none)}, 4, 7, 0},
+	} {
+		m := median(c.turns)
+		a, _ := m.find("a")
+		b, _ := m.find("b")
+		if a.Value != c.a || b.Value != c.b || a.Unit != "ms" || b.Better != higher || len(m.Failed) != c.fails || len(m.Rows) != 2 {
+			t.Errorf("%+v; want %v, %v and %d that failed", m, c.a, c.b, c.fails)
+		}
+	}
+}
