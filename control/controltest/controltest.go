@@ -35,6 +35,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/client"
@@ -96,7 +97,7 @@ func play(t *testing.T, steps []step, controllers []control.Controller, p *pertu
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{T: t, controllers: controllers, perturb: p, names: map[string]string{}, counts: map[string]int{}, uids: map[string]bool{}}
-		s.cluster = proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), except(controllers, accounts, "root-ca-cert-publisher"))
+		s.cluster = proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), except(controllers, accounts, roots))
 		for _, c := range controllers {
 			s.permit(c)
 		}
@@ -111,6 +112,9 @@ func play(t *testing.T, steps []step, controllers []control.Controller, p *pertu
 			s.cluster.Stop()
 		}()
 		synctest.Wait()
+		if p != nil {
+			s.settle()
+		}
 		var out strings.Builder
 		for _, st := range steps {
 			out.WriteString(s.do(st))
@@ -123,11 +127,17 @@ func play(t *testing.T, steps []step, controllers []control.Controller, p *pertu
 // begun waits until the cluster's own controllers, where they are not under test, have made what every Pod needs. They begin some
 // milliseconds after the server, so that a Pod would sometimes be made to wait and sometimes not.
 func (s *stage) begun() {
-	if slices.ContainsFunc(s.controllers, func(c control.Controller) bool { return c.Name == accounts }) {
+	s.await(accounts, gr.ServiceAccounts, "default")
+	s.await(roots, gr.ConfigMaps, "kube-root-ca.crt")
+}
+
+// await waits for what a controller of the cluster makes in every namespace.
+func (s *stage) await(controller string, on schema.GroupResource, name string) {
+	if slices.ContainsFunc(s.controllers, func(c control.Controller) bool { return c.Name == controller }) {
 		return
 	}
 	for {
-		_, err := s.cluster.Client.Get(s.Context(), gr.ServiceAccounts, metav1.NamespaceDefault, "default", "")
+		_, err := s.cluster.Client.Get(s.Context(), on, metav1.NamespaceDefault, name, "")
 		if err == nil {
 			return
 		}
@@ -138,8 +148,11 @@ func (s *stage) begun() {
 	}
 }
 
-// accounts is the controller that gives every namespace its first ServiceAccount.
-const accounts = "service-account-controller"
+// These controllers give every namespace its first ServiceAccount, and the authority to trust.
+const (
+	accounts = "service-account-controller"
+	roots    = "root-ca-cert-publisher"
+)
 
 // except keeps some of a cluster's controllers, and of those none that is under test.
 func except(tested []control.Controller, keep ...string) proatest.Option {
