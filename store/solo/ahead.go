@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
-	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/raft/v3/raftpb"
 	"golang.org/x/sys/unix"
 )
@@ -62,16 +61,14 @@ func (a *ahead) prepare(entries []*raftpb.Entry) {
 
 // follow opens the file to whose end the log is appended, which is the last.
 func (a *ahead) follow() error {
-	names, err := fileutil.ReadDir(a.dir)
+	names, err := filesOf(a.dir, ".wal")
 	if err != nil {
 		return err
 	}
-	last := ""
-	for _, name := range names {
-		if strings.HasSuffix(name, ".wal") {
-			last = filepath.Join(a.dir, name)
-		}
+	if len(names) == 0 {
+		return fs.ErrNotExist
 	}
+	last := filepath.Join(a.dir, names[len(names)-1])
 	if a.file != nil && a.file.Name() == last {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -153,15 +154,9 @@ func (j *journal) tidy() error {
 
 // purge removes the oldest files with the suffix but for the last few. Files of the log that are in use are locked.
 func purge(dir, suffix string, locked bool) error {
-	all, err := fileutil.ReadDir(dir)
+	names, err := filesOf(dir, suffix)
 	if err != nil {
 		return err
-	}
-	var names []string
-	for _, name := range all {
-		if strings.HasSuffix(name, suffix) {
-			names = append(names, name)
-		}
 	}
 	for len(names) > keepFiles {
 		path := filepath.Join(dir, names[0])
@@ -181,4 +176,10 @@ func purge(dir, suffix string, locked bool) error {
 		}
 	}
 	return nil
+}
+
+// filesOf names the files of a folder with the suffix, the oldest first.
+func filesOf(dir, suffix string) ([]string, error) {
+	names, err := fileutil.ReadDir(dir)
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, suffix) }), err
 }
