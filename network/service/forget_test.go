@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,11 +18,11 @@ func TestForgetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var passes []string
-		short := false
+		var short atomic.Bool
 		f := &forgetter{wake: make(chan struct{}, 1)}
 		f.look = func(streams []stream, gone openings) {
 			passes = append(passes, fmt.Sprintf("%v: %d streams, %d endpoints", time.Since(start), len(streams), len(gone)))
-			if !short {
+			if !short.Load() {
 				time.Sleep(5 * time.Second) // a node with very many connections
 			}
 		}
@@ -48,7 +49,7 @@ func TestForgetter(t *testing.T) {
 		time.Sleep(time.Minute)
 		note(1, 0)
 		time.Sleep(time.Minute)
-		short = true
+		short.Store(true)
 		for range 8 { // a rollout
 			note(0, 1)
 			time.Sleep(time.Second)
