@@ -81,7 +81,8 @@ type Watcher interface {
 	// Watch yields every change of keys with the prefix after the revision, in order, without gap or
 	// repetition, until ctx ends or an error is yielded. ErrCompacted says that after is too old.
 	Watch(ctx context.Context, prefix string, after int64) iter.Seq2[Batch, error]
-	// Progress asks that every watch soon yields a batch whose Rev is at least the present revision.
+	// Progress asks that every watch, and every one that begins later, soon yields a batch whose Rev is at least the present
+	// revision.
 	Progress(ctx context.Context) error
 	// Fresh returns a revision that a reader of prefix must have reached to see every write that
 	// was acknowledged before the call.

@@ -35,9 +35,11 @@ type Etcd struct {
 	life   sync.RWMutex
 	closed bool
 
-	// watching guards watches.
+	// watching guards watches and wanted.
 	watching sync.Mutex
 	watches  map[*watch]struct{}
+	// wanted is the revision that Progress last asked every watch to reach.
+	wanted int64
 }
 
 // Config says which etcd to use and how. Its zero value is enough but for Dir (Embed) or Endpoints (Dial).

@@ -122,8 +122,13 @@ func (e *Etcd) openStream(ctx context.Context, w *watch, prefix string, after in
 		return nil, err
 	}
 	e.watching.Lock()
+	defer e.watching.Unlock()
 	e.watches[w] = struct{}{}
-	e.watching.Unlock()
+	// Somebody may have asked after the stream was opened and before it could be found here.
+	if e.wanted > after {
+		w.raise(e.wanted)
+		w.poke()
+	}
 	return s, nil
 }
 
@@ -143,8 +148,8 @@ func (e *Etcd) complete(ctx context.Context, s stream, n news) error {
 	return s.complete(ctx, n)
 }
 
-// Progress asks that every watch soon yields a batch whose Rev is at least the present revision. It does not
-// wait for them. etcd drops such a request while a watch is behind, so each watch repeats it until it got there.
+// Progress asks that every watch, and every one that begins later, soon yields a batch whose Rev is at least the present
+// revision. It does not wait for them. etcd drops such a request while a watch is behind, so each watch repeats it until it got there.
 func (e *Etcd) Progress(ctx context.Context) error {
 	ctx, end, err := e.begin(ctx, "progress", "")
 	if err != nil {
@@ -157,6 +162,7 @@ func (e *Etcd) Progress(ctx context.Context) error {
 	}
 	e.watching.Lock()
 	defer e.watching.Unlock()
+	e.wanted = max(e.wanted, rev)
 	for w := range e.watches {
 		w.raise(rev)
 		w.poke()

@@ -67,6 +67,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Fresh", fresh},
 		{"FreshCoversReads", freshCoversReads},
 		{"FreshThenWatch", freshThenWatch},
+		{"ProgressThenWatch", progressThenWatch},
 		{"TTL", ttl},
 		{"TTLRemovedByUpdate", ttlRemoved},
 	} {

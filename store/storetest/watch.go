@@ -306,3 +306,15 @@ func freshThenWatch(b *bench) {
 		}
 	}
 }
+
+// progressThenWatch: who asks for progress cannot know whether a watch has got as far as to be asked.
+func progressThenWatch(b *bench) {
+	start := b.commit()
+	want := b.put("/r/b/x", "1", 0)
+	if err := b.s.Progress(b.ctx); err != nil {
+		b.Fatal(err)
+	}
+	for f := b.follow("/r/a/", start); f.rev < want; {
+		f.batch()
+	}
+}
