@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"runtime"
 	"sync"
 
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -46,6 +47,7 @@ func mvccEnd(end []byte) []byte {
 func (s *localStream) pump() {
 	for r := range s.ws.Chan() {
 		mvcc.ReportEventReceived(len(r.Events))
+		s.l.reach(r.Revision)
 		s.mu.Lock()
 		for len(s.queue.events) >= maxQueue && !s.closed {
 			s.room.Wait()
@@ -58,6 +60,14 @@ func (s *localStream) pump() {
 		case s.more <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// reach returns when reads see a revision. etcd tells its watches of a change in the moment before reads do; whoever was told
+// and then read would find the past.
+func (l *local) reach(rev int64) {
+	for l.server.KV().Rev() < rev {
+		runtime.Gosched()
 	}
 }
 

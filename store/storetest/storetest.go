@@ -62,6 +62,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"WatchEndsWithContext", watchEnds},
 		{"WatchSlowReader", watchSlow},
 		{"WatchLargeTransaction", watchLarge},
+		{"WatchThenGet", watchThenGet},
 		{"Progress", progress},
 		{"ProgressUnderLoad", progressUnderLoad},
 		{"Fresh", fresh},

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"sync"
@@ -317,4 +318,40 @@ func progressThenWatch(b *bench) {
 	for f := b.follow("/r/a/", start); f.rev < want; {
 		f.batch()
 	}
+}
+
+// watchThenGet: what a watch has told, a read must not deny.
+func watchThenGet(b *bench) {
+	const writes = 1000
+	start := b.commit()
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		for i, rev := 0, int64(0); i < writes; i++ {
+			now, err := b.s.Commit(ctx, kv.Write{Key: "/a/x", Value: []byte(strconv.Itoa(i)), Rev: rev})
+			if err != nil {
+				b.Error(err)
+				cancel()
+				return
+			}
+			rev = now
+		}
+	})
+	seen := 0
+	for batch, err := range b.s.Watch(ctx, "/a/", start) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		seen += len(batch.Changes)
+		p, _, err := b.s.Get(ctx, "/a/x")
+		if err != nil || p.Rev < batch.Rev {
+			b.Fatalf("the watch is at %d, a read finds %d (%v)", batch.Rev, p.Rev, err)
+		}
+		if seen == writes {
+			return
+		}
+	}
+	b.Errorf("saw %d of %d changes", seen, writes)
 }
