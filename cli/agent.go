@@ -45,6 +45,7 @@ The token is needed once: then the node has a certificate of its own, in the dat
 				defer release()
 				log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel}))
 				proa.Quiet(log)
+				go proa.LetGo(ctx)
 				return machine.RunAgent(ctx, c, log, func() { fmt.Fprintf(env.Out, "joined: %s as %s\n", c.Server, c.Node.Name) })
 			}
 		},

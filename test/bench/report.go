@@ -221,7 +221,8 @@ Each section is written by one suite of the benchmark tool (` + "`test/bench`" +
   smaller than the systems' own: the client's share of the time is the same for both;
 - the client is client-go's REST client: protobuf, HTTP/2, one shared client, no rate limit;
 - memory and CPU are those of all processes of the system: for proa that is one process with everything in it, its
-  embedded etcd too. Shared and file pages count in RSS; the anonymous rows have only what was allocated.
+  embedded etcd too. Shared and file pages count in RSS; the anonymous rows have only what was allocated. proa gives back
+  the pages of its own program when it comes to rest (docs/adr/0030-pages-at-rest.md); upstream does not.
 `
 
 // document is the text of docs/benchmarks.md: the new sections, and the old

@@ -1,0 +1,96 @@
+package run
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// lookEvery is how often a process looks at whether it has come to rest.
+	lookEvery = 5 * time.Second
+	// littleWork is the processor time within lookEvery up to which it rests.
+	littleWork = lookEvery / 20
+)
+
+// LetGo gives back the pages of the process's own program whenever it has come to rest after work, until ctx ends. Nearly all
+// of them served the start or a kind of work that is over, and as long as they are mapped the kernel counts them as memory in
+// use and is slow to take them for others. It keeps them in its cache of files, from where a page that is needed once more
+// comes back in microseconds.
+func LetGo(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for w := (work{}); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var u syscall.Rusage
+		if syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil && w.over(time.Duration(u.Utime.Nano()+u.Stime.Nano())) {
+			letGo()
+		}
+	}
+}
+
+// work knows how much a process has done.
+type work struct {
+	used  time.Duration
+	rests bool
+}
+
+// over takes the processor time used so far, and says that the process rests for the first time since it worked.
+func (w *work) over(used time.Duration) bool {
+	rests := used-w.used <= littleWork
+	first := rests && !w.rests
+	w.used, w.rests = used, rests
+	return first
+}
+
+// letGo does nothing where the kernel does not tell what is mapped: it only saves.
+func letGo() {
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return
+	}
+	f, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	for _, s := range programSpans(f, exe) {
+		// A span that is locked into memory is refused, and stays.
+		syscall.Syscall(syscall.SYS_MADVISE, s.from, s.to-s.from, syscall.MADV_DONTNEED)
+	}
+}
+
+// memorySpan is a piece of the address space.
+type memorySpan struct{ from, to uintptr }
+
+// programSpans finds in the kernel's list of what is mapped the parts of a program that are as they are in its file. A debugger
+// or a probe changes the code, in pages that are no longer the file's; letting go of them would take that back.
+func programSpans(smaps io.Reader, exe string) []memorySpan {
+	var out []memorySpan
+	var now memorySpan
+	ours := false
+	for lines := bufio.NewScanner(smaps); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		switch {
+		case len(f) >= 5 && !strings.HasSuffix(f[0], ":"):
+			_, err := fmt.Sscanf(f[0], "%x-%x", &now.from, &now.to)
+			ours = err == nil && strings.HasPrefix(f[1], "r") && f[1][1] == '-' && strings.HasSuffix(lines.Text(), " "+exe)
+		case ours && len(f) >= 2 && f[0] == "Anonymous:":
+			if n, err := strconv.Atoi(f[1]); err == nil && n == 0 {
+				out = append(out, now)
+			}
+			ours = false
+		}
+	}
+	return out
+}

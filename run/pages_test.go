@@ -1,0 +1,76 @@
+package run
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestProgramSpans(t *testing.T) {
+	const file = `00400000-0207d000 r-xp 00000000 fe:00 9994891                            /usr/bin/a program
+Size:              29172 kB
+Rss:               24628 kB
+Anonymous:             0 kB
+VmFlags: rd ex mr mw me sd 
+0207d000-04188000 r--p 01c7d000 fe:00 9994891                            /usr/bin/a program
+Rss:               28844 kB
+Anonymous:             %d kB
+04188000-0423e000 rw-p 03d88000 fe:00 9994891                            /usr/bin/a program
+Anonymous:             0 kB
+0423e000-06279000 rw-p 00000000 00:00 0 
+Anonymous:             0 kB
+7fb615d80000-7fb615e00000 r--p 00000000 fe:00 12                         /usr/lib/a program
+Anonymous:             0 kB
+7fff0f9f1000-7fff0f9f3000 r-xp 00000000 00:00 0                          [vdso]
+Anonymous:             0 kB
+`
+	for _, c := range []struct {
+		changed int
+		exe     string
+		want    string
+	}{
+		{0, "/usr/bin/a program", "[{4194304 34066432} {34066432 68714496}]"},
+		{4, "/usr/bin/a program", "[{4194304 34066432}]"},
+		{0, "/usr/bin/another", "[]"},
+	} {
+		if got := fmt.Sprint(programSpans(strings.NewReader(fmt.Sprintf(file, c.changed)), c.exe)); got != c.want {
+			t.Errorf("%s with %d kB changed: got %s, want %s", c.exe, c.changed, got, c.want)
+		}
+	}
+}
+
+func TestWorkIsOver(t *testing.T) {
+	var w work
+	var got []bool
+	for _, ms := range []int{900, 0, 0, 250, 251, 10, 2000, 2000, 100} {
+		got = append(got, w.over(w.used+time.Duration(ms)*time.Millisecond))
+	}
+	if want := "[false true false false false true false false true]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+// TestLetGo does it to the program of the test, which then must still run.
+func TestLetGo(t *testing.T) {
+	before := filePages(t)
+	letGo()
+	after := filePages(t)
+	if after >= before {
+		t.Errorf("%d pages of files were mapped, %d afterwards", before, after)
+	}
+}
+
+// filePages is how many pages of files this process has mapped.
+func filePages(t *testing.T) int {
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Skip(err)
+	}
+	var size, resident, shared int
+	if _, err := fmt.Sscan(string(data), &size, &resident, &shared); err != nil {
+		t.Fatal(err)
+	}
+	return shared
+}
