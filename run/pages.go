@@ -66,7 +66,7 @@ func letGo() {
 	defer f.Close()
 	for _, s := range programSpans(f, exe) {
 		// A span that is locked into memory is refused, and stays.
-		syscall.Syscall(syscall.SYS_MADVISE, s.from, s.to-s.from, syscall.MADV_DONTNEED)
+		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, s.from, s.to-s.from, syscall.MADV_DONTNEED)
 	}
 }
 
