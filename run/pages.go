@@ -13,44 +13,49 @@ import (
 )
 
 const (
-	// lookEvery is how often a process looks at whether it has come to rest.
+	// lookEvery is how often a process looks at whether it rests.
 	lookEvery = 5 * time.Second
 	// littleWork is the processor time within lookEvery up to which it rests.
 	littleWork = lookEvery / 20
+	// pause is how many looks are between two times that a resting process lets go.
+	pause = int(time.Minute / lookEvery)
 )
 
-// LetGo gives back the pages of the process's own program whenever it has come to rest after work, until ctx ends. Nearly all
-// of them served the start or a kind of work that is over, and as long as they are mapped the kernel counts them as memory in
-// use and is slow to take them for others. It keeps them in its cache of files, from where a page that is needed once more
-// comes back in microseconds.
+// LetGo gives back the pages of the process's own program while it rests, until ctx ends. Nearly all of them served the start or
+// work that is over, and as long as they are mapped the kernel counts them as memory in use and is slow to take them for
+// others. It keeps them in its cache of files, from where a page that is needed once more comes back in microseconds.
 func LetGo(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for w := (work{}); ; {
+	for r := (rest{looks: pause}); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 		var u syscall.Rusage
-		if syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil && w.over(time.Duration(u.Utime.Nano()+u.Stime.Nano())) {
+		if syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil && r.due(time.Duration(u.Utime.Nano()+u.Stime.Nano())) {
 			letGo()
 		}
 	}
 }
 
-// work knows how much a process has done.
-type work struct {
+// rest knows how much a process has done.
+type rest struct {
 	used  time.Duration
-	rests bool
+	looks int // since it last let go
 }
 
-// over takes the processor time used so far, and says that the process rests for the first time since it worked.
-func (w *work) over(used time.Duration) bool {
-	rests := used-w.used <= littleWork
-	first := rests && !w.rests
-	w.used, w.rests = used, rests
-	return first
+// due takes the processor time used so far, and says that it is time to let go.
+func (r *rest) due(used time.Duration) bool {
+	rests := used-r.used <= littleWork
+	r.used = used
+	r.looks++
+	if !rests || r.looks < pause {
+		return false
+	}
+	r.looks = 0
+	return true
 }
 
 // letGo does nothing where the kernel does not tell what is mapped: it only saves.

@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestProgramSpans(t *testing.T) {
@@ -41,14 +40,22 @@ Anonymous:             0 kB
 	}
 }
 
-func TestWorkIsOver(t *testing.T) {
-	var w work
-	var got []bool
-	for _, ms := range []int{900, 0, 0, 250, 251, 10, 2000, 2000, 100} {
-		got = append(got, w.over(w.used+time.Duration(ms)*time.Millisecond))
+func TestRest(t *testing.T) {
+	const work, rests = littleWork + 1, littleWork
+	r := rest{looks: pause}
+	at := map[int]bool{}
+	for look := range 40 {
+		spent := rests
+		// A long start, and work when it would be time again.
+		if look < 2 || look > 12 && look < 17 {
+			spent = work
+		}
+		if r.due(r.used + spent) {
+			at[look] = true
+		}
 	}
-	if want := "[false true false false false true false false true]"; fmt.Sprint(got) != want {
-		t.Errorf("got %v, want %s", got, want)
+	if want := "map[2:true 17:true 29:true]"; fmt.Sprint(at) != want {
+		t.Errorf("let go at the looks %v, want %s", at, want)
 	}
 }
 
