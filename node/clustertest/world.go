@@ -2,6 +2,7 @@
 package clustertest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -69,6 +70,20 @@ func (w *World) Events() []string {
 
 // Told says that something was heard.
 func (w *World) Told(event string) bool { return slices.Contains(w.Events(), event) }
+
+// Fails begins what cannot be done, waits for the event that says why, and gives up.
+func (w *World) Fails(event string, do func(context.Context) error) {
+	w.Helper()
+	ctx, giveUp := context.WithCancel(w.Context())
+	defer giveUp()
+	done := make(chan error, 1)
+	go func() { done <- do(ctx) }()
+	w.Until(event, func() bool { return w.Told(event) })
+	giveUp()
+	if err := <-done; err == nil {
+		w.Errorf("done after all: %s", event)
+	}
+}
 
 // Create makes an object, as an administrator.
 func (w *World) Create(on schema.GroupResource, o kind.Object) kind.Object {

@@ -161,7 +161,7 @@ func TestMissing(t *testing.T) {
 	w := start(t)
 	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}, {name: ok, mountPath: /ok}, {name: maybe, mountPath: /maybe}]}], volumes: [
 		{name: v, configMap: {name: later}}, {name: ok, emptyDir: {}}, {name: maybe, configMap: {name: never, optional: true}}]}`)
-	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, stop := context.WithTimeout(t.Context(), time.Second)
 	err := w.Mount(ctx, p)
 	stop()
 	if err == nil || err.Error() != "unmounted volumes=[v], unattached volumes=[], failed to process volumes=[]: context deadline exceeded" || !errors.Is(err, context.DeadlineExceeded) {
