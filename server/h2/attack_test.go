@@ -22,7 +22,7 @@ import (
 // A server that has ended already greets before it takes leave.
 func TestGreetingAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	p := &peer{T: t, server: &Server{Config: rawConfig(), conns: map[*conn]struct{}{}}, ended: make(chan struct{}), bodies: map[uint32][]byte{}}
+	p := &peer{T: t, server: &connections{Config: rawConfig(), conns: map[*conn]struct{}{}}, ended: make(chan struct{}), bodies: map[uint32][]byte{}}
 	p.server.end()
 	p.begin(plain)
 	f, err := p.next()

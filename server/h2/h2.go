@@ -35,8 +35,8 @@ type Config struct {
 	Log            *slog.Logger
 }
 
-// Server holds the open connections.
-type Server struct {
+// connections are those that are open.
+type connections struct {
 	Config
 
 	mu    sync.Mutex
@@ -46,7 +46,7 @@ type Server struct {
 
 // Attach makes an HTTP server speak HTTP/2 by this package, and end its connections when it shuts down.
 func Attach(h *http.Server, c Config) {
-	s := &Server{Config: c, conns: map[*conn]struct{}{}}
+	s := &connections{Config: c, conns: map[*conn]struct{}{}}
 	h.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
 		"h2": func(_ *http.Server, secure *tls.Conn, handler http.Handler) {
 			base, ok := handler.(interface{ BaseContext() context.Context })
@@ -62,7 +62,7 @@ func Attach(h *http.Server, c Config) {
 }
 
 // serve serves a connection until it ends.
-func (s *Server) serve(ctx context.Context, socket net.Conn, state *tls.ConnectionState, handler http.Handler) {
+func (s *connections) serve(ctx context.Context, socket net.Conn, state *tls.ConnectionState, handler http.Handler) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	c := newConn(ctx, &s.Config, socket, state, handler)
@@ -83,7 +83,7 @@ func (s *Server) serve(ctx context.Context, socket net.Conn, state *tls.Connecti
 }
 
 // end tells all clients to send no more requests here. A connection closes when those that it has are answered.
-func (s *Server) end() {
+func (s *connections) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ends = true

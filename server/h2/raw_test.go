@@ -25,7 +25,7 @@ const patience = 10 * time.Second
 type peer struct {
 	*testing.T
 	*http2.Framer
-	server  *Server
+	server  *connections
 	socket  *net.TCPConn
 	ended   chan struct{} // serve has returned
 	running atomic.Int64  // handlers
@@ -57,7 +57,7 @@ func rawConfig() Config {
 // dialRaw connects a client that has not said anything yet.
 func dialRaw(t *testing.T, cfg Config, h http.HandlerFunc) *peer {
 	t.Helper()
-	p := &peer{T: t, server: &Server{Config: cfg, conns: map[*conn]struct{}{}}, ended: make(chan struct{}), bodies: map[uint32][]byte{}}
+	p := &peer{T: t, server: &connections{Config: cfg, conns: map[*conn]struct{}{}}, ended: make(chan struct{}), bodies: map[uint32][]byte{}}
 	p.begin(h)
 	return p
 }
