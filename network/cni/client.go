@@ -163,10 +163,13 @@ func read(conn io.Reader) (json.RawMessage, error) {
 	if len(raw) == 0 || json.Unmarshal(raw, &a) != nil {
 		return nil, Errorf(TryAgainLater, "the node's agent ended without an answer; it is probably starting again")
 	}
-	if a.Error != nil {
-		return nil, a.Error
+	if a.Error == nil {
+		return a.Result, nil
 	}
-	return a.Result, nil
+	if a.Error.Msg == "" {
+		a.Error.Msg = "the node's agent does not say why it refuses"
+	}
+	return nil, a.Error
 }
 
 // loopback answers for the plugin of that name, which runtimes start beside every network: the pod network brings lo up

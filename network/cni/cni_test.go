@@ -85,6 +85,7 @@ func FuzzConfig(f *testing.F) {
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"result":{"cniVersion":"1.1.0"}}`))
 	f.Add([]byte(`{"error":{"code":11,"msg":"later"}}`))
+	f.Add([]byte(`{"error":{"code":11}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		result, err := read(bytes.NewReader(raw))
 		if err == nil && len(result) > 0 && !json.Valid(result) {
