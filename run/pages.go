@@ -89,7 +89,7 @@ func programSpans(smaps io.Reader, exe string) []memorySpan {
 		switch {
 		case len(f) >= 5 && !strings.HasSuffix(f[0], ":"):
 			_, err := fmt.Sscanf(f[0], "%x-%x", &now.from, &now.to)
-			ours = err == nil && strings.HasPrefix(f[1], "r") && f[1][1] == '-' && strings.HasSuffix(lines.Text(), " "+exe)
+			ours = err == nil && strings.HasPrefix(f[1], "r-") && strings.HasSuffix(lines.Text(), " "+exe)
 		case ours && len(f) >= 2 && f[0] == "Anonymous:":
 			if n, err := strconv.Atoi(f[1]); err == nil && n == 0 {
 				out = append(out, now)

@@ -38,10 +38,13 @@ type mark struct {
 	ready atomic.Bool
 }
 
-func (m *mark) raise(rev int64) {
+func (m *mark) raise(rev int64) { raise(&m.rev, rev) }
+
+// raise makes a revision known, unless a later one is.
+func raise(known *atomic.Int64, rev int64) {
 	for {
-		old := m.rev.Load()
-		if rev <= old || m.rev.CompareAndSwap(old, rev) {
+		old := known.Load()
+		if rev <= old || known.CompareAndSwap(old, rev) {
 			return
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -35,11 +36,11 @@ type Etcd struct {
 	life   sync.RWMutex
 	closed bool
 
-	// watching guards watches and wanted.
+	// watching guards watches.
 	watching sync.Mutex
 	watches  map[*watch]struct{}
-	// wanted is the revision that Progress last asked every watch to reach.
-	wanted int64
+	// wanted is the revision that Progress wants every watch to reach.
+	wanted atomic.Int64
 }
 
 // Config says which etcd to use and how. Its zero value is enough but for Dir (Embed) or Endpoints (Dial).

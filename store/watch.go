@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -33,8 +32,6 @@ type news struct {
 
 // watch is a call of Watch under way.
 type watch struct {
-	// want is the revision that somebody wants this watch to reach; see Progress.
-	want atomic.Int64
 	wake chan struct{}
 }
 
@@ -46,15 +43,6 @@ func (w *watch) poke() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
-	}
-}
-
-func (w *watch) raise(rev int64) {
-	for {
-		old := w.want.Load()
-		if rev <= old || w.want.CompareAndSwap(old, rev) {
-			return
-		}
 	}
 }
 
@@ -82,6 +70,11 @@ func (e *Etcd) follow(ctx context.Context, prefix string, after int64, yield fun
 
 	last := after
 	for {
+		// This comes after the watch can be found, so that whoever asked has either been heard here or wakes it.
+		if e.wanted.Load() > last {
+			s.ask(ctx)
+			again.Reset(askAgain)
+		}
 		n, err := s.next(ctx, w.wake)
 		if err != nil {
 			return err
@@ -98,10 +91,6 @@ func (e *Etcd) follow(ctx context.Context, prefix string, after int64, yield fun
 			if !yield(b, nil) {
 				return nil
 			}
-		}
-		if w.want.Load() > last {
-			s.ask(ctx)
-			again.Reset(askAgain)
 		}
 	}
 }
@@ -122,13 +111,8 @@ func (e *Etcd) openStream(ctx context.Context, w *watch, prefix string, after in
 		return nil, err
 	}
 	e.watching.Lock()
-	defer e.watching.Unlock()
 	e.watches[w] = struct{}{}
-	// Somebody may have asked after the stream was opened and before it could be found here.
-	if e.wanted > after {
-		w.raise(e.wanted)
-		w.poke()
-	}
+	e.watching.Unlock()
 	return s, nil
 }
 
@@ -160,13 +144,8 @@ func (e *Etcd) Progress(ctx context.Context) error {
 	if err != nil {
 		return fail("progress", "", err)
 	}
-	e.watching.Lock()
-	defer e.watching.Unlock()
-	e.wanted = max(e.wanted, rev)
-	for w := range e.watches {
-		w.raise(rev)
-		w.poke()
-	}
+	raise(&e.wanted, rev)
+	e.wakeWatches()
 	return nil
 }
 

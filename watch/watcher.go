@@ -180,9 +180,6 @@ func (c *Cache) past(ctx context.Context, after int64) ([]*Event, int64, error) 
 		if b.Rev >= floor {
 			return events, b.Rev, nil
 		}
-		if err := c.Source.Progress(ctx); err != nil {
-			return nil, 0, err
-		}
 	}
 	return nil, 0, tooOld
 }
