@@ -48,6 +48,9 @@ func Alone() Option { return func(c *run.Config) { c.Alone = true } }
 // Simulate gives the cluster nodes that are not there: Pods on them go through their phases, and no container runs.
 func Simulate(nodes int) Option { return func(c *run.Config) { c.Simulate = nodes } }
 
+// HTTP2 chooses the HTTP/2 server of the cluster: "own", which is the default, or "std" for the one of net/http.
+func HTTP2(which string) Option { return func(c *run.Config) { c.HTTP2 = which } }
+
 // Start starts a cluster and stops it when the test ends.
 func Start(t testing.TB, options ...Option) *Cluster {
 	t.Helper()

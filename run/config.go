@@ -27,7 +27,9 @@ type Config struct {
 	// DataDir holds everything the cluster keeps.
 	DataDir string
 	// Listen is the address of the API server.
-	Listen       string
+	Listen string
+	// HTTP2 chooses the HTTP/2 server of the API's port: own, or std for the one of net/http.
+	HTTP2        string
 	ServiceCIDRs []netip.Prefix
 	ExtraSANs    []string
 
@@ -101,7 +103,7 @@ func (c *Config) Said(name string) []string { return c.said[name] }
 // Default is a cluster on this machine.
 func Default() Config {
 	return Config{
-		Name: "proa", DataDir: DefaultDataDir(), Listen: "127.0.0.1:6443",
+		Name: "proa", DataDir: DefaultDataDir(), Listen: "127.0.0.1:6443", HTTP2: ownHTTP2,
 		ServiceCIDRs:       []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		CompactionInterval: 5 * time.Minute, Issuer: "https://kubernetes.default.svc.cluster.local",
 		LogLevel: slog.LevelInfo, Reading: 400, Writing: 200, Identity: defaultIdentity(), Permission: defaultPermission(), Node: defaultNode(), Ingress: defaultIngress(),
@@ -137,7 +139,7 @@ type Setting struct {
 
 // Settings are all settings, in the order of help.
 func Settings() []Setting {
-	return slices.Concat(serverSettings(), identitySettings(), permissionSettings(), auditSettings(), nodeSettings(), ingressSettings(), balancerSettings())
+	return slices.Concat(serverSettings(), httpSettings(), identitySettings(), permissionSettings(), auditSettings(), nodeSettings(), ingressSettings(), balancerSettings())
 }
 
 func serverSettings() []Setting {

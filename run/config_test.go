@@ -55,6 +55,7 @@ func TestMistakes(t *testing.T) {
 		"log-level=loud":                                         `--log-level: "loud" is none of debug, info, warn and error`,
 		"controllers=*,-nope":                                    `controllers: there is no "nope"; there are: `,
 		"controllers=job-controler":                              `controllers: there is no "job-controler"; there are: `,
+		"http2=fast":                                             `--http2: "fast" is none of own, std`,
 		"data-dir=":                                              `--data-dir: the value is empty`,
 	} {
 		name, value, _ := strings.Cut(flag, "=")

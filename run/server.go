@@ -35,11 +35,9 @@ import (
 	"proa.dev/server"
 	"proa.dev/server/agents"
 	"proa.dev/server/audit"
-	"proa.dev/server/authn"
 	"proa.dev/server/authz"
 	"proa.dev/server/authz/bootstrap"
 	"proa.dev/server/fair"
-	"proa.dev/server/h2"
 	fields "proa.dev/server/schema"
 	"proa.dev/server/usage"
 	"proa.dev/store"
@@ -235,12 +233,7 @@ func (s *Server) open(ctx context.Context) error {
 		config.Audit = s.audit
 	}
 	s.front = server.New(config)
-	s.http = &http.Server{
-		Handler: s.front, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		TLSConfig:         authn.ServerTLS(s.pki.ServingCert),
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 20,
-	}
-	h2.Attach(s.http, h2.Config{Streams: 250, Header: 1 << 20, Greeting: 10 * time.Second, Idle: 90 * time.Second, Log: s.log}) //nolint:contextcheck // connections have that of the HTTP server
+	s.http = s.newHTTPServer() //nolint:contextcheck // connections have the context of the HTTP server
 	return nil
 }
 
