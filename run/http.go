@@ -43,6 +43,7 @@ func (s *Server) newHTTPServer() *http.Server {
 		TLSConfig:         authn.ServerTLS(s.pki.ServingCert),
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 	}
+	h.TLSConfig.CipherSuites = h2.CipherSuites() // of TLS 1.2; HTTP/2 allows no others
 	if s.HTTP2 == stdHTTP2 {
 		h.HTTP2 = standardHTTP2()
 		return h

@@ -86,6 +86,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		s.fail(out, req, apierrors.NewUnauthorized("Unauthorized"))
 		return
 	}
+	markAuthenticated(w, who)
 	if out.trail = s.trail(req, &rt, who, id, start); out.trail.Untold() {
 		out.trail = nil
 		http.Error(out, fmt.Sprintf("Internal Server Error: %q: %v", req.RequestURI, errUntold), http.StatusInternalServerError)

@@ -22,7 +22,7 @@ import (
 // A server that has ended already greets before it takes leave.
 func TestGreetingAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	p := &peer{T: t, server: &connections{Config: rawConfig(), conns: map[*conn]struct{}{}}, ended: make(chan struct{}), bodies: map[uint32][]byte{}}
+	p := &peer{T: t, server: newConnections(rawConfig()), ended: make(chan struct{}), bodies: map[uint32][]byte{}}
 	p.server.end()
 	p.begin(plain)
 	f, err := p.next()
@@ -326,6 +326,7 @@ func TestLargeFramesAreNoFlood(t *testing.T) {
 	t.Parallel()
 	p := dialed(t, rawConfig(), plain, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 8 << 20})
 	p.must(p.WriteWindowUpdate(0, 1<<30))
+	p.known()
 	p.alive()
 	p.gated.armed.Store(true)
 	p.ask(1, "/bytes/1000")
@@ -468,6 +469,7 @@ func TestDataNobodyReads(t *testing.T) {
 	t.Parallel()
 	open := make(chan struct{})
 	p := dialed(t, rawConfig(), gate(open))
+	p.known()
 	p.room(uploadWindow - defaultWindow)
 	p.offer(1, "/")
 	p.fill(1) // nobody reads it
@@ -487,6 +489,7 @@ func TestResetGivesTheWindowBack(t *testing.T) {
 	open := make(chan struct{})
 	p := dialed(t, rawConfig(), func(http.ResponseWriter, *http.Request) { <-open })
 	t.Cleanup(func() { close(open) })
+	p.known()
 	p.room(uploadWindow - defaultWindow)
 	p.offer(1, "/")
 	p.fill(1)
@@ -498,6 +501,7 @@ func TestResetGivesTheWindowBack(t *testing.T) {
 func TestMoreThanTheWindow(t *testing.T) {
 	t.Parallel()
 	p := dialed(t, rawConfig(), plain)
+	p.known()
 	p.offer(1, "/hold")
 	p.fill(1)
 	p.must(p.WriteData(1, false, []byte("x")))

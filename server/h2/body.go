@@ -53,20 +53,13 @@ type body struct {
 	whole   bool   // nothing more comes
 	closed  bool   // nobody reads it any more
 	late    bool   // the time for reading is over
-	small   bool   // it is taken in whole, before anybody reads it
+	small   bool   // it is collected before its handler starts
 	shy     bool   // the client waits to be told that it may send it
 	trailer http.Header
 }
 
-// believed is how much room is made for a body because its client says that it will come.
-const believed = 4 << 10
-
 func newBody(st *stream, length int64, shy bool) *body {
-	b := &body{st: st, rest: length, shy: shy, inflow: inflow{room: bodyWindow, size: bodyWindow}}
-	if length >= 0 && length <= smallBody {
-		b.small, b.bytes = true, make([]byte, 0, min(length, believed))
-	}
-	return b
+	return &body{st: st, rest: length, shy: shy, small: length >= 0 && length <= smallBody, inflow: inflow{room: bodyWindow, size: bodyWindow}}
 }
 
 // add takes a piece. It is false when the client has not said that so much would come.
@@ -76,11 +69,14 @@ func (b *body) add(p []byte) bool {
 			return false
 		}
 	}
-	if b.closed || b.small { // many small ones, of which none is whole, must not fill the window that all share
-		b.st.conn.refund(b.st, len(p))
-	}
+	c := b.st.conn
 	if b.closed {
+		c.refund(b.st, len(p))
 		return true
+	}
+	c.unread += len(p)
+	if !b.st.begun {
+		c.collecting += len(p)
 	}
 	b.bytes = append(b.bytes, p...)
 	b.st.wake()
@@ -102,14 +98,16 @@ func (b *body) abandon() {
 	n := len(b.bytes)
 	b.whole = b.whole && n == 0
 	b.bytes = nil
+	if !b.st.begun {
+		b.st.conn.collecting -= n
+	}
 	b.read(n)
 }
 
-// read allows the client to send as much again.
+// read says that so much was read, or will not be, and allows the client to send as much again.
 func (b *body) read(n int) {
-	if !b.small {
-		b.st.conn.refund(b.st, n)
-	}
+	b.st.conn.unread -= n
+	b.st.conn.refund(b.st, n)
 }
 
 // errClosed is what a handler gets that reads a body after it has closed it.
@@ -124,14 +122,14 @@ func (b *body) Read(p []byte) (int, error) {
 		switch {
 		case b.closed:
 			return 0, errClosed
-		case b.late:
-			return 0, os.ErrDeadlineExceeded
 		case len(b.bytes) > 0:
 			n := copy(p, b.bytes)
 			b.bytes = b.bytes[n:]
 			b.read(n)
-			c.push()
+			c.flush(b.st)
 			return n, nil
+		case b.late:
+			return 0, os.ErrDeadlineExceeded
 		case b.whole:
 			return 0, b.eof()
 		case b.st.failed != nil:
@@ -139,7 +137,7 @@ func (b *body) Read(p []byte) (int, error) {
 		case b.shy:
 			b.shy = false
 			c.out.bytes = appendHeaders(c.out.bytes, b.st.id, c.out.fields("100", nil, nil), false, c.out.frame)
-			c.push()
+			c.flush(b.st)
 		default:
 			b.st.await()
 		}
@@ -156,6 +154,7 @@ func (b *body) Whole() ([]byte, bool) {
 	}
 	p := b.bytes
 	b.bytes = nil
+	b.read(len(p))
 	_ = b.eof()
 	return p, true
 }
@@ -177,6 +176,6 @@ func (b *body) Close() error {
 	defer c.mu.Unlock()
 	b.closed = true
 	b.abandon()
-	c.push()
+	c.flush(b.st)
 	return nil
 }

@@ -9,17 +9,20 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2/hpack"
 )
 
 const (
-	// bodyWindow is how much of a body a client may send before somebody reads it, and uploadWindow how much of all bodies of a connection.
+	// bodyWindow is how much of a body a client may send before its handler reads it, and uploadWindow how much of all bodies of a
+	// connection. Before a request of the connection is authenticated, that is only defaultWindow.
 	bodyWindow   = 1 << 20
 	uploadWindow = 1 << 20
-	// smallBody is the size up to which a body is read before its handler starts.
+	// smallBody is the size up to which a body is collected before its handler starts.
 	smallBody = 64 << 10
 	// mostFragments bounds the frames that the head of one request is cut into.
 	mostFragments = 64
@@ -43,6 +46,7 @@ type conn struct {
 	head     *head
 	names    names
 	greeted  bool
+	nuisance nuisance
 	lastSeen uint32 // the highest stream that the client has opened; others read it under the lock
 
 	mu      sync.Mutex // guards all that follows, and the streams
@@ -55,22 +59,40 @@ type conn struct {
 	left    bool         // the last answer has been given
 	used    time.Time    // when the last stream ended
 	idle    *time.Timer
+	watch   watchdog
 	failed  error // why the connection is over; nil while it lives
 	out     out
 	upload  inflow // of all bodies
+
+	owner         *connections // whose budgets it counts in; nil in tests that have none
+	opened        time.Time
+	authenticated atomic.Bool  // a request of it was
+	evicted       atomic.Bool  // it is being closed for its memory
+	counted       atomic.Int64 // what its budget knows that it holds
+	closed        bool         // it has ended
+	headers       int          // bytes of the headers of requests that wait or are served
+	partialHeader int          // bytes of a header that comes in several frames
+	unread        int          // bytes of bodies that were received and not read
+	collecting    int          // those among them whose handlers have not started
+	parked        int          // bytes of answers whose handlers have returned, and which the client does not take
 }
 
 func newConn(ctx context.Context, cfg *Config, socket net.Conn, state *tls.ConnectionState, handler http.Handler) *conn {
 	c := &conn{
 		Config: cfg, ctx: ctx, handler: handler, socket: socket, remote: socket.RemoteAddr().String(), secured: state,
-		in: bufio.NewReaderSize(socket, 4<<10), names: names{}, streams: map[uint32]*stream{}, upload: inflow{room: uploadWindow, size: uploadWindow},
+		in: bufio.NewReaderSize(socket, 4<<10), names: names{}, streams: map[uint32]*stream{}, upload: inflow{room: defaultWindow, size: defaultWindow},
+		opened: time.Now(),
 	}
-	c.decoder = hpack.NewDecoder(defaultTable, func(f hpack.HeaderField) { c.head.add(f, c.names) })
+	c.nuisance.since = c.opened
+	c.decoder = hpack.NewDecoder(defaultTable, func(f hpack.HeaderField) {
+		if c.head.add(f, c.names); c.head.wide {
+			c.decoder.SetEmitEnabled(false) // the rest of the block is read for the sake of the table only
+		}
+	})
 	c.decoder.SetMaxStringLength(cfg.Header)
 	c.out.init(&c.mu)
 	c.out.bytes = appendSettings(c.out.bytes, choice{settingStreams, uint32(c.Streams)}, choice{settingFrame, smallestFrame},
 		choice{settingHeaders, uint32(c.Header)}, choice{settingWindow, bodyWindow})
-	c.out.bytes = appendWindow(c.out.bytes, 0, uploadWindow-defaultWindow)
 	return c
 }
 
@@ -79,24 +101,64 @@ func (c *conn) run() error {
 	c.mu.Lock()
 	c.used = time.Now()
 	c.idle = time.AfterFunc(c.Idle, c.tire)
+	c.account()
 	c.call()
 	c.mu.Unlock()
 
-	err := c.read()
+	err := c.admissible()
+	if err == nil {
+		err = c.read()
+	}
+	if c.evicted.Load() {
+		err = breach(enhanceYourCalm, errEvicted.Error())
+	}
 	if b, ok := errors.AsType[*broken](err); ok {
 		c.dismiss(b)
 	}
 	c.fail(err)
 	c.idle.Stop()
+	c.watch.stop()
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
 }
 
+// admissible refuses connections whose TLS is weaker than HTTP/2 allows: RFC 9113, 9.2.2.
+func (c *conn) admissible() error {
+	if c.secured != nil && !SecureTLS(c.secured) {
+		return breach(inadequateTLS, "HTTP/2 needs TLS 1.2 with an ECDHE and AEAD cipher suite, or TLS 1.3")
+	}
+	return nil
+}
+
+// SecureTLS tells whether the TLS of a connection is good enough for HTTP/2.
+func SecureTLS(s *tls.ConnectionState) bool {
+	return s.Version >= tls.VersionTLS13 || s.Version == tls.VersionTLS12 && slices.Contains(CipherSuites(), s.CipherSuite)
+}
+
+// CipherSuites are the suites of TLS 1.2 that HTTP/2 may use: those with a key exchange that forgets, and authenticated encryption.
+func CipherSuites() []uint16 {
+	return []uint16{
+		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+		tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+		tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+	}
+}
+
+// expect sets the time by which the client must have sent the next frame; the zero time is never. A connection that is about to end keeps
+// the time that it has.
+func (c *conn) expect(by time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.left && !c.evicted.Load() {
+		_ = c.socket.SetReadDeadline(by)
+	}
+}
+
 // read takes one frame after the other.
 func (c *conn) read() error {
-	_ = c.socket.SetReadDeadline(time.Now().Add(c.Greeting))
+	c.expect(time.Now().Add(c.Greeting))
 	hello := make([]byte, len(preface))
 	if _, err := io.ReadFull(c.in, hello); err != nil {
 		return err
@@ -163,6 +225,9 @@ func (c *conn) take(f frame, p []byte) error {
 		if f.stream == 0 {
 			return breach(protocolError, "a priority of no stream")
 		}
+		if err := c.nuisance.add(costOfFrame); err != nil {
+			return err
+		}
 		return c.takePriority(f, p, len(p) == 5)
 	case frameGoAway:
 		if f.stream != 0 {
@@ -171,11 +236,11 @@ func (c *conn) take(f frame, p []byte) error {
 		if len(p) < 8 {
 			return breach(frameSizeError, "a farewell of another size")
 		}
-		return nil // its requests are answered; it closes the connection itself
+		return c.nuisance.add(costOfFrame) // its requests are answered; it closes the connection itself
 	case framePush, frameContinuation:
 		return breach(protocolError, "a frame that has no place here")
 	}
-	return nil
+	return c.nuisance.add(costOfFrame)
 }
 
 // takePriority reads a priority, which nothing here heeds.
@@ -196,8 +261,8 @@ func (c *conn) takePing(f frame, p []byte) error {
 	if f.stream != 0 {
 		return breach(protocolError, "a ping on a stream")
 	}
-	if f.has(flagAck) {
-		return nil
+	if err := c.nuisance.add(costOfFrame); err != nil || f.has(flagAck) {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,18 +277,27 @@ func (c *conn) takeSettings(f frame, p []byte) error {
 	case f.has(flagAck) && len(p) != 0, len(p)%6 != 0:
 		return breach(frameSizeError, "settings of another size")
 	case f.has(flagAck):
-		return nil
+		return c.nuisance.add(costOfFrame)
+	case len(p) > 6*mostSettings:
+		return breach(enhanceYourCalm, "more settings in a frame than there are")
+	}
+	if err := c.nuisance.add(costOfSettings); err != nil {
+		return err
 	}
 	if !c.greeted {
 		c.greeted = true
-		_ = c.socket.SetReadDeadline(time.Time{})
+		c.expect(time.Time{})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	before := c.out.initial
 	for ; len(p) > 0; p = p[6:] {
 		if err := c.set(binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])); err != nil {
 			return err
 		}
+	}
+	if err := c.shift(c.out.initial - before); err != nil {
+		return err
 	}
 	c.out.bytes = appendFrame(c.out.bytes, frame{kind: frameSettings, flags: flagAck})
 	return c.poke()
@@ -248,12 +322,21 @@ func (c *conn) set(id uint16, value uint32) error {
 		if value > largestWindow {
 			return breach(flowControlError, "a window that cannot be")
 		}
-		more := int64(value) - c.out.initial
 		c.out.initial = int64(value)
-		for _, st := range c.streams {
-			if st.window += more; st.window > largestWindow {
-				return breach(flowControlError, "a window overflows")
-			}
+	}
+	return nil
+}
+
+// shift changes the windows of all streams by what the initial window has changed. The lock is held.
+func (c *conn) shift(by int64) error {
+	if by == 0 {
+		return nil
+	}
+	for _, st := range c.streams {
+		if st.window += by; st.window > largestWindow {
+			return breach(flowControlError, "a window overflows")
+		}
+		if st.window > 0 {
 			st.wake()
 		}
 	}
@@ -274,9 +357,7 @@ func (c *conn) takeWindow(f frame, p []byte) error {
 		if c.out.window += more; more == 0 || c.out.window > largestWindow {
 			return breach(windowCode(more), "a window grows by nothing, or too much")
 		}
-		for _, st := range c.streams {
-			st.wake()
-		}
+		c.pass()
 		return nil
 	}
 	st := c.streams[f.stream]
@@ -287,7 +368,9 @@ func (c *conn) takeWindow(f frame, p []byte) error {
 		c.abort(st, windowCode(more))
 		return c.poke()
 	}
-	st.wake()
+	if st.window > 0 {
+		st.wake()
+	}
 	return nil
 }
 
@@ -301,6 +384,9 @@ func windowCode(more int64) code {
 func (c *conn) takeReset(f frame, p []byte) error {
 	if len(p) != 4 {
 		return breach(frameSizeError, "a reset of another size")
+	}
+	if err := c.nuisance.add(costOfReset); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -400,6 +486,9 @@ func (c *conn) over(err error) {
 		return
 	}
 	c.failed = err
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF // or a handler would take the part of a body that has come for the whole
+	}
 	for _, st := range c.streams {
 		c.drop(st, err)
 	}

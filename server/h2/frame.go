@@ -45,6 +45,7 @@ const (
 	refusedStream    code = 0x7
 	compressionError code = 0x9
 	enhanceYourCalm  code = 0xb
+	inadequateTLS    code = 0xc // INADEQUATE_SECURITY
 )
 
 // The settings that are heeded or sent.

@@ -21,17 +21,25 @@ type head struct {
 	pseudos                         int // which of these there are, a bit each
 	header                          http.Header
 	values                          []string // room for the values of the header, one each
+	cookies                         []string // the pieces of the cookie field
 	length                          int64    // of the body; -1 when it is not said
+	cost                            int      // what it counts in the memory of its connection
 	room                            int      // how much larger the list may get
 	wide                            bool     // the list is too large
 	bad                             string   // what is wrong with it
 }
 
-// fieldCost is what a field counts beside its bytes, as the setting for the size of lists says.
-const fieldCost = 32
+const (
+	// fieldCost is what a field counts beside its bytes, as the setting for the size of lists says.
+	fieldCost = 32
+	// mostCookies bounds the pieces that a client may cut its cookies into.
+	mostCookies = 256
+	// mostTrailers bounds the fields that a request may announce to follow its body.
+	mostTrailers = 64
+)
 
 func newHead(room int) *head {
-	return &head{header: make(http.Header, 8), values: make([]string, 0, 8), length: -1, room: room}
+	return &head{header: make(http.Header, 8), values: make([]string, 0, 8), length: -1, room: room, cost: streamCost}
 }
 
 // names are the forms in which a connection's fields are known to Go, so that each is worked out once.
@@ -56,10 +64,14 @@ func (n names) of(field string) string {
 
 // add takes one more field. What is wrong with it is remembered, because the rest of the block must be read all the same.
 func (h *head) add(f hpack.HeaderField, known names) {
-	if h.room -= len(f.Name) + len(f.Value) + fieldCost; h.room < 0 {
-		h.wide = true
+	if h.wide {
 		return
 	}
+	if h.room -= len(f.Name) + len(f.Value) + fieldCost; h.room < 0 {
+		h.widen()
+		return
+	}
+	h.cost += len(f.Name) + len(f.Value) + headerFieldCost
 	switch {
 	case h.bad != "":
 	case f.IsPseudo():
@@ -71,6 +83,11 @@ func (h *head) add(f hpack.HeaderField, known names) {
 	default:
 		h.regular(f, known)
 	}
+}
+
+// widen says that the list is too large. What has been read of it is let go.
+func (h *head) widen() {
+	h.wide, h.header, h.values, h.cookies, h.cost = true, http.Header{}, nil, nil, streamCost
 }
 
 // sound tells whether a name is one, in lower case.
@@ -121,8 +138,12 @@ func (h *head) regular(f hpack.HeaderField, known names) {
 		}
 		h.length = int64(n)
 	case "cookie":
-		if had := h.header["Cookie"]; len(had) == 1 { // they may be cut into pieces for the sake of compression
-			had[0] += "; " + f.Value
+		// Cookies may be cut into pieces for the sake of compression. They are put together once, when all are here.
+		if h.cookies = append(h.cookies, f.Value); len(h.cookies) > mostCookies {
+			h.widen()
+			return
+		}
+		if len(h.cookies) > 1 {
 			return
 		}
 	}
@@ -141,8 +162,16 @@ func (h *head) request(ctx context.Context, remote string, secured *tls.Connecti
 	if h.bad != "" {
 		return nil, errors.New(h.bad)
 	}
-	if host := h.header["Host"]; h.authority == "" && len(host) > 0 {
-		h.authority = host[0]
+	if host := h.header["Host"]; len(host) > 0 {
+		if h.authority == "" {
+			h.authority = host[0]
+		}
+		if len(host) > 1 || !strings.EqualFold(host[0], h.authority) {
+			return nil, errors.New("the host field names another host than the authority") // or a proxy and a handler may disagree
+		}
+	}
+	if len(h.cookies) > 1 {
+		h.header["Cookie"][0] = strings.Join(h.cookies, "; ")
 	}
 	delete(h.header, "Host")
 	r := &http.Request{
@@ -159,7 +188,9 @@ func (h *head) request(ctx context.Context, remote string, secured *tls.Connecti
 		if r.Trailer == nil {
 			r.Trailer = http.Header{}
 		}
-		r.Trailer[name] = nil
+		if r.Trailer[name] = nil; len(r.Trailer) > mostTrailers {
+			return nil, errors.New("the request announces too many fields after its body")
+		}
 	}
 	delete(h.header, "Trailer")
 	return r.WithContext(ctx), nil
@@ -193,6 +224,9 @@ func (h *head) target(r *http.Request) (err error) {
 	}
 	if !httpguts.ValidHeaderFieldName(h.method) {
 		return errors.New("the method is not valid")
+	}
+	if h.path[0] != '/' && h.path != "*" {
+		return errors.New("the path does not begin with a slash")
 	}
 	r.URL, err = url.ParseRequestURI(h.path)
 	return err

@@ -22,6 +22,10 @@ const (
 	largestPiece = 64 << 10
 	// stuck is how long a peer may take none of a piece before it is given up.
 	stuck = 2 * time.Minute
+	// strangerOutFull, strangerFlooded and strangerStuck are the same of a connection on which no request has been authenticated.
+	strangerOutFull = 32 << 10
+	strangerFlooded = 256 << 10
+	strangerStuck   = 15 * time.Second
 	// mostRounds is how often a handler sends what others have added, before it goes on with its own work.
 	mostRounds = 8
 )
@@ -31,12 +35,15 @@ type out struct {
 	bytes   []byte     // frames that wait to be sent
 	writing bool       // somebody is sending, and will send what is added
 	called  bool       // somebody is about to
+	sending int        // how much is being sent
+	sender  *stream    // whose handler is sending; nil when nobody is, or a goroutine of its own
 	room    *sync.Cond // there is room again
 	spare   []byte     // a buffer for later
 
-	window  int64 // what the peer takes of all streams
-	initial int64 // what it takes of a new one
-	frame   int   // its largest frame
+	window   int64     // what the peer takes of all streams
+	starving []*stream // those that wait for that window, in order
+	initial  int64     // what it takes of a new one
+	frame    int       // its largest frame
 
 	encoder *hpack.Encoder
 	block   bytes.Buffer // of the encoder
@@ -67,23 +74,57 @@ func (c *conn) push() {
 		}
 		full := o.bytes
 		o.bytes, o.spare = o.spare, nil
-		c.send(full)
-		if cap(full) <= keptBuffer {
+		o.sending = cap(full)
+		c.account()
+		rest := c.send(full)
+		o.sending = 0
+		if len(rest) > 0 && c.failed == nil { // the time of the handler that sends is over
+			o.bytes = append(bytes.Clone(rest), o.bytes...)
+			o.writing = false
+			c.call()
+			return
+		}
+		if cap(full) <= keptBuffer && !c.closed {
 			o.spare = full[:0]
 		}
 		o.room.Broadcast()
 	}
 	o.writing = false
+	c.account()
 	if len(c.streams) == 0 {
 		c.settle()
 	}
 }
 
-// send writes to the socket. The lock is held, but not while it writes.
-func (c *conn) send(p []byte) {
+// flush is push for a handler. That of a connection on which no request has been authenticated does not wait for the socket: its client
+// need not read, and the handler may have what others wait for.
+func (c *conn) flush(st *stream) {
+	if !c.authenticated.Load() {
+		c.call()
+		return
+	}
+	if c.out.writing {
+		return
+	}
+	c.out.sender = st
+	c.push()
+	if c.out.sender == st {
+		c.out.sender = nil
+	}
+}
+
+// send writes to the socket, and returns what it has not written because the stream of the handler that sends has ended. The lock is held,
+// but not while it writes.
+func (c *conn) send(p []byte) []byte {
 	for len(p) > 0 && c.failed == nil {
-		n := min(len(p), largestPiece)
-		_ = c.socket.SetWriteDeadline(time.Now().Add(stuck))
+		if st := c.out.sender; st != nil && st.failed != nil {
+			return p
+		}
+		n, patience := min(len(p), largestPiece), stuck
+		if !c.authenticated.Load() {
+			patience = strangerStuck
+		}
+		_ = c.socket.SetWriteDeadline(time.Now().Add(patience))
 		c.mu.Unlock()
 		_, err := c.socket.Write(p[:n])
 		c.mu.Lock()
@@ -92,6 +133,7 @@ func (c *conn) send(p []byte) {
 		}
 		p = p[n:]
 	}
+	return nil
 }
 
 // settle gives memory back when the connection has nothing to do, and closes it when it was told to end.
@@ -129,8 +171,9 @@ func (c *conn) call() {
 
 // poke is call for the reader, which must not wait for the peer to read. A peer that makes it send and does not read is too much.
 func (c *conn) poke() error {
+	c.account()
 	c.call()
-	if len(c.out.bytes) > outFlooded {
+	if most := c.flooded(); len(c.out.bytes) > most {
 		return breach(enhanceYourCalm, "more to send than the client reads")
 	}
 	return nil
@@ -138,14 +181,31 @@ func (c *conn) poke() error {
 
 // wait waits until there is room to send more. It is false when the stream has ended. The lock is held, but not all the time.
 func (c *conn) wait(st *stream) bool {
-	for st.failed == nil && len(c.out.bytes) > outFull {
-		if c.out.writing {
+	since := st.stalled
+	for st.failed == nil && c.full() {
+		if c.flush(st); c.full() && (c.out.writing || c.out.called) {
+			c.stalls(st)
 			c.out.room.Wait()
-		} else {
-			c.push()
 		}
 	}
+	st.stalled = since
 	return st.failed == nil
+}
+
+// full tells whether those who send have to wait. The lock is held.
+func (c *conn) full() bool {
+	if c.authenticated.Load() {
+		return len(c.out.bytes) > outFull
+	}
+	return len(c.out.bytes) > strangerOutFull
+}
+
+// flooded is how much of what a client has provoked may wait.
+func (c *conn) flooded() int {
+	if c.authenticated.Load() {
+		return outFlooded
+	}
+	return strangerFlooded
 }
 
 // fields encodes the fields of an answer. The bytes are good until the next call.
@@ -211,15 +271,18 @@ func (c *conn) sendData(st *stream, p []byte, last bool) error {
 	o := &c.out
 	for {
 		if !c.wait(st) {
+			c.pass()
 			return st.failed
 		}
 		n := int(max(0, min(int64(len(p)), o.window, st.window, int64(o.frame))))
 		if n == 0 && len(p) > 0 {
 			if len(o.bytes) > 0 && !o.writing {
-				c.push() // after which the window may be another
-			} else {
-				st.await()
+				if c.flush(st); c.authenticated.Load() {
+					continue // the window may be another now
+				}
 			}
+			c.pass()
+			c.awaitWindow(st)
 			continue
 		}
 		f := frame{size: n, kind: frameData, stream: st.id}
@@ -229,8 +292,14 @@ func (c *conn) sendData(st *stream, p []byte, last bool) error {
 		o.bytes = append(appendFrame(o.bytes, f), p[:n]...)
 		o.window -= int64(n)
 		st.window -= int64(n)
+		st.stalled = time.Time{}
 		if p = p[n:]; len(p) == 0 {
+			c.pass()
 			return nil
+		}
+		if len(o.starving) > 0 && o.window > 0 { // others were first
+			c.pass()
+			c.awaitWindow(st)
 		}
 	}
 }

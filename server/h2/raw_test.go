@@ -57,7 +57,7 @@ func rawConfig() Config {
 // dialRaw connects a client that has not said anything yet.
 func dialRaw(t *testing.T, cfg Config, h http.HandlerFunc) *peer {
 	t.Helper()
-	p := &peer{T: t, server: &connections{Config: cfg, conns: map[*conn]struct{}{}}, ended: make(chan struct{}), bodies: map[uint32][]byte{}}
+	p := &peer{T: t, server: newConnections(cfg), ended: make(chan struct{}), bodies: map[uint32][]byte{}}
 	p.begin(h)
 	return p
 }
@@ -106,6 +106,12 @@ func (p *peer) greet(settings ...http2.Setting) {
 	p.Helper()
 	p.say(preface)
 	p.must(p.WriteSettings(settings...))
+}
+
+// known has the server treat the connection as one on which a request has been authenticated.
+func (p *peer) known() {
+	p.Helper()
+	p.until("the connection is known", func() bool { return p.at(func(c *conn) bool { c.authenticate(); return true }) })
 }
 
 func (p *peer) must(err error) {

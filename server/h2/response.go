@@ -3,7 +3,6 @@ package h2
 import (
 	"net/http"
 	"net/textproto"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -25,9 +24,9 @@ type response struct {
 	length  int64           // of the whole body; -1 when it is not known
 	wrote   int64
 	held    []byte
+	parked  int // how much of that counts in the memory of the connection
 
-	late *time.Timer // ends the stream
-	slow *time.Timer // ends the reading of its body
+	late, slow deadline // of the answer, and of the body of the request
 }
 
 // Header is what the answer will say.
@@ -46,7 +45,7 @@ func (w *response) WriteHeader(status int) {
 	if status < 200 {
 		if status != http.StatusSwitchingProtocols && w.conn.wait(w.st) {
 			w.block(strconv.Itoa(status), w.header, false)
-			w.conn.push()
+			w.conn.flush(w.st)
 		}
 		return
 	}
@@ -94,6 +93,9 @@ func (w *response) start(last bool) {
 	}
 	last = w.mute() || last && len(w.trailer) == 0
 	w.block(strconv.Itoa(w.status), w.said, last)
+	if w.said.Get("Connection") == "close" {
+		w.conn.farewell()
+	}
 	w.said = nil
 	if last {
 		w.done()
@@ -132,11 +134,29 @@ func (w *response) Write(p []byte) (int, error) {
 	}
 	w.conn.mu.Lock()
 	defer w.conn.mu.Unlock()
+	if last && w.park(p) {
+		return len(p), nil
+	}
 	if err := w.send(p, last); err != nil {
 		return 0, err
 	}
-	w.conn.push()
+	w.conn.flush(w.st)
 	return len(p), nil
+}
+
+// park keeps the end of an answer that the client does not take now, if it is small, so that its handler does not wait. It is sent after
+// the handler has returned. The lock is held.
+func (w *response) park(p []byte) bool {
+	c, size := w.conn, len(w.held)+len(p)
+	taken := min(c.out.window, w.st.window) >= int64(size) && len(c.out.starving) == 0 && !c.full()
+	if taken || size > smallAnswer || c.parked+size > c.parkLimit() || w.st.failed != nil {
+		return false
+	}
+	w.held = append(w.held, p...)
+	w.parked = size
+	c.parked += size
+	c.account()
+	return true
 }
 
 // send sends what was held back, then p. The lock is held.
@@ -201,7 +221,7 @@ func (w *response) FlushError() error {
 	if err := w.send(nil, false); err != nil {
 		return err
 	}
-	w.conn.push()
+	w.conn.flush(w.st)
 	return w.st.failed
 }
 
@@ -228,7 +248,7 @@ func (w *response) finish() {
 	st := w.st
 	if st.failed == nil && !st.replied {
 		switch {
-		case w.sent && w.length >= 0 && w.wrote < w.length:
+		case w.length >= 0 && w.wrote < w.length && !w.mute():
 			w.conn.abort(st, internalError) // a client must not take a part for the whole
 		default:
 			if !w.sent && w.length < 0 && (w.wrote > 0 || !w.mute()) {
@@ -275,12 +295,10 @@ func (w *response) abort() {
 // release ends the request. A client that still sends its body is told that nobody reads it. The lock is held.
 func (w *response) release() {
 	st := w.st
-	if w.late != nil {
-		w.late.Stop()
-	}
-	if w.slow != nil {
-		w.slow.Stop()
-	}
+	w.late.stop()
+	w.slow.stop()
+	w.conn.parked -= w.parked
+	w.parked, w.held = 0, nil
 	if st.body != nil {
 		st.body.closed = true
 		st.body.abandon()
@@ -289,46 +307,40 @@ func (w *response) release() {
 		w.conn.abort(st, noError)
 	}
 	st.cancel()
-	w.conn.push()
+	w.conn.release(st)
+	w.conn.account()
+	w.conn.flush(st)
 }
 
-// SetWriteDeadline ends the stream at a time.
+// Authenticated says that the request of this answer has been authenticated. From then on its connection counts among those of users.
+func (w *response) Authenticated() {
+	if w.conn.authenticated.Load() {
+		return
+	}
+	w.conn.mu.Lock()
+	defer w.conn.mu.Unlock()
+	w.conn.authenticate()
+}
+
+// SetWriteDeadline ends the stream at a time: it is reset, and the handler's next write, or the one that waits, fails. The zero time is never.
 func (w *response) SetWriteDeadline(t time.Time) error {
-	w.late = after(w.late, t, func() {
-		w.conn.mu.Lock()
-		defer w.conn.mu.Unlock()
-		if w.st.failed == nil && !w.st.replied {
-			w.st.failed = os.ErrDeadlineExceeded
-			w.conn.abort(w.st, internalError)
-			w.conn.push()
-		}
+	w.late.set(w.conn, t, func() {
+		w.conn.expire(w.st, internalError)
+		w.conn.call()
 	})
 	return nil
 }
 
-// SetReadDeadline ends the reading of the body at a time.
+// SetReadDeadline ends the reading of the body at a time. What has come by then can still be read. The zero time is never.
 func (w *response) SetReadDeadline(t time.Time) error {
 	if w.st.body == nil {
 		return nil
 	}
-	w.slow = after(w.slow, t, func() {
-		w.conn.mu.Lock()
-		defer w.conn.mu.Unlock()
+	w.slow.set(w.conn, t, func() {
 		w.st.body.late = true
 		w.st.wake()
 	})
 	return nil
-}
-
-// after calls f at a time, instead of what it would have called before. The zero time is never.
-func after(was *time.Timer, t time.Time, f func()) *time.Timer {
-	if was != nil {
-		was.Stop()
-	}
-	if t.IsZero() {
-		return nil
-	}
-	return time.AfterFunc(max(time.Until(t), 0), f)
 }
 
 // EnableFullDuplex is how it always is: a handler may write before it has read all.

@@ -27,6 +27,12 @@ type stream struct {
 	asked   bool       // the request is complete
 	replied bool       // the answer is
 	begun   bool       // its handler has been called, or waits to be
+	running bool       // its handler has been called
+
+	cost     int       // what its header counts in the memory of the connection
+	since    time.Time // when it came, if its body is being collected
+	stalled  time.Time // since when the client takes nothing of the answer; zero while it does
+	starving bool      // it waits for the window of the connection
 }
 
 // wake lets those look again who wait for the window, or the body.
@@ -52,6 +58,10 @@ func (c *conn) drop(st *stream, why error) {
 	delete(c.streams, st.id)
 	if st.body != nil {
 		st.body.abandon()
+	}
+	if !st.running { // nobody will look at it again
+		c.release(st)
+		st.req, st.body = nil, nil
 	}
 	st.cancel()
 	st.wake()
@@ -96,6 +106,9 @@ func (c *conn) takeHeaders(f frame, p []byte) error {
 		return c.trailer(st, f, h)
 	}
 	if f.stream <= c.lastSeen {
+		if err := c.nuisance.add(costOfFrame); err != nil {
+			return err
+		}
 		if !c.lately(f.stream) {
 			return breach(streamClosed, "fields on a stream that has ended")
 		}
@@ -105,18 +118,25 @@ func (c *conn) takeHeaders(f frame, p []byte) error {
 		return nil // it was told that this is not answered
 	}
 	c.lastSeen = f.stream
+	why := noError
 	switch {
 	case selfish:
-		return c.refuse(f.stream, protocolError)
-	case len(c.streams) >= c.Streams:
-		return c.refuse(f.stream, refusedStream)
+		why = protocolError
+	case len(c.streams) >= c.Streams, c.headers > 0 && c.headers+h.cost > c.headerLimit():
+		why = refusedStream // the client may try again when it has fewer requests under way
+	default:
+		return c.open(f, h)
 	}
-	return c.open(f, h)
+	if err := c.nuisance.add(costOfFrame); err != nil {
+		return err
+	}
+	return c.refuse(f.stream, why)
 }
 
 // fields reads a block of fields, which may come in several frames with nothing between them.
 func (c *conn) fields(f frame, p []byte) error {
 	size := 0
+	c.decoder.SetEmitEnabled(true)
 	for n := 1; ; n++ {
 		if size += len(p); size > 2*c.Header || n > mostFragments {
 			return breach(enhanceYourCalm, "the fields of a request are too many")
@@ -127,6 +147,14 @@ func (c *conn) fields(f frame, p []byte) error {
 		if f.has(flagEndHeaders) {
 			break
 		}
+		if n == 1 {
+			c.expect(time.Now().Add(c.Greeting))
+			defer c.continued()
+		}
+		c.mu.Lock()
+		c.partialHeader = size + c.head.cost
+		c.account()
+		c.mu.Unlock()
 		next, q, err := c.frame()
 		if err != nil {
 			return err
@@ -142,6 +170,14 @@ func (c *conn) fields(f frame, p []byte) error {
 	return nil
 }
 
+// continued says that a header which came in several frames is complete.
+func (c *conn) continued() {
+	c.expect(time.Time{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.partialHeader = 0
+}
+
 // open begins a stream. The lock is held.
 func (c *conn) open(f frame, h *head) error {
 	if c.failed != nil {
@@ -152,9 +188,14 @@ func (c *conn) open(f frame, h *head) error {
 	req, err := h.request(ctx, c.remote, c.secured)
 	if err != nil || st.asked && h.length > 0 {
 		cancel()
+		if err := c.nuisance.add(costOfFrame); err != nil {
+			return err
+		}
 		return c.refuse(f.stream, protocolError)
 	}
-	st.req, st.handler = req, c.handler
+	c.nuisance.forgive()
+	st.req, st.handler, st.cost = req, c.handler, h.cost
+	c.headers += st.cost
 	if h.wide {
 		st.handler = http.HandlerFunc(tooWide)
 	}
@@ -166,8 +207,11 @@ func (c *conn) open(f frame, h *head) error {
 		req.Body = st.body
 	}
 	c.streams[st.id] = st
+	c.account()
 	if st.body != nil && st.body.small && !shy {
-		return nil // it begins when the body is here
+		st.since = time.Now()
+		c.lookAt(st.since.Add(collectTime))
+		return nil // it begins when the body is here, or does not come
 	}
 	return c.begin(st)
 }
@@ -175,8 +219,12 @@ func (c *conn) open(f frame, h *head) error {
 // begin calls the handler of a stream, or lets it wait for others to end. The lock is held.
 func (c *conn) begin(st *stream) error {
 	st.begun = true
+	if st.body != nil {
+		c.collecting -= len(st.body.bytes)
+	}
 	if c.running < c.Streams {
 		c.running++
+		st.running = true
 		if c.resting == nil {
 			go c.work(st)
 			return nil
@@ -217,6 +265,7 @@ func (c *conn) next() *stream {
 		st := c.queue[0]
 		c.queue = c.queue[1:]
 		if st.failed == nil {
+			st.running = true
 			return st
 		}
 	}
@@ -253,9 +302,17 @@ func (c *conn) takeData(f frame, p []byte) error {
 	if !c.upload.take(f.size) {
 		return breach(flowControlError, "more data than there is room for")
 	}
+	if len(p) == 0 && !f.has(flagEndStream) {
+		if err := c.nuisance.add(costOfFrame); err != nil {
+			return err
+		}
+	}
 	st := c.streams[f.stream]
 	if st == nil {
 		c.refund(nil, f.size)
+		if err := c.nuisance.add(costOfFrame); err != nil {
+			return err
+		}
 		if c.lately(f.stream) || f.stream > c.lastSeen {
 			return c.poke() // it knows, or will
 		}
@@ -280,6 +337,9 @@ func (c *conn) takeData(f frame, p []byte) error {
 	if f.has(flagEndStream) {
 		return c.complete(st, nil)
 	}
+	if c.collecting > c.upload.size/2 {
+		c.startAll()
+	}
 	return c.poke()
 }
 
@@ -293,6 +353,8 @@ func (c *conn) trailer(st *stream, f frame, h *head) error {
 		c.abort(st, protocolError)
 		return c.poke()
 	}
+	st.cost += h.cost
+	c.headers += h.cost
 	return c.complete(st, h.header)
 }
 
