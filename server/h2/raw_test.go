@@ -91,6 +91,9 @@ func (p *peer) begin(h http.HandlerFunc) {
 		_ = p.socket.Close()
 		p.gone()
 		p.until("all handlers end", func() bool { return p.running.Load() == 0 })
+		p.until("no memory is held", func() bool {
+			return p.server.unauthenticated.held.Load() == 0 && p.server.authenticated.held.Load() == 0
+		})
 	})
 }
 

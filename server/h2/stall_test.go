@@ -1,0 +1,287 @@
+package h2
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// bubbleConfig has a real limit for headers, so that requests of tests are ordinary.
+func bubbleConfig() Config {
+	cfg := rawConfig()
+	cfg.Header, cfg.Idle = 1<<20, time.Hour
+	return cfg
+}
+
+func noWindow() http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0} }
+
+// TestCollectedBodiesHaveADeadline holds that a small body which does not come keeps its request from the handler only for a moment: the
+// handler authenticates the client, and need not wait for the body.
+func TestCollectedBodiesHaveADeadline(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, func(v *visitor) {
+		for id := uint32(1); id < 20; id += 2 {
+			v.request(id, "POST", false, "content-length", "60000")
+		}
+		if err := v.WriteData(1, false, make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		v.wants(collectTime / 2)
+		got := v.after(collectTime)
+		for id := 1; id < 20; id += 2 {
+			if !slices.Contains(got, fmt.Sprintf("answer %d 401", id)) {
+				t.Errorf("a request whose body does not come has no answer among %q", got)
+			}
+		}
+		c := v.conn()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.unread != 0 || c.collecting != 0 || len(c.streams) != 0 {
+			t.Errorf("%d bytes of bodies are kept, %d of them being collected, for %d requests", c.unread, c.collecting, len(c.streams))
+		}
+	})
+}
+
+// TestHeaderInPiecesHasADeadline holds that a client cannot take its time between the frames of a header, though it has other requests.
+func TestHeaderInPiecesHasADeadline(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(v *visitor) {
+		v.request(1, "GET", true)
+		if err := v.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte{0x82}}); err != nil {
+			t.Fatal(err)
+		}
+		v.wants(patience / 2)
+		v.wants(patience, "over")
+	})
+}
+
+// answering is a handler that writes an answer of a size, whose length it says, and reports how that ended.
+func answering(size int, got chan<- error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+		w.Header().Set("Content-Type", "text/plain")
+		_, err := w.Write(make([]byte, size))
+		got <- err
+	}
+}
+
+// TestZeroWindowKeepsNoHandler holds that a handler with a small answer returns, and with it its seat, though the client takes nothing of
+// the answer. The answer is kept for the client for some time, and then the stream is reset.
+func TestZeroWindowKeepsNoHandler(t *testing.T) {
+	t.Parallel()
+	got := make(chan error, 100)
+	inBubble(t, bubbleConfig(), answering(1000, got), func(v *visitor) {
+		for id := uint32(1); id < 20; id += 2 {
+			v.request(id, "GET", true)
+		}
+		v.after(time.Millisecond)
+		if len(got) != 10 {
+			t.Errorf("%d of 10 handlers have returned, for a client that takes nothing", len(got))
+		}
+		if err := v.WriteWindowUpdate(1, 1000); err != nil {
+			t.Fatal(err)
+		}
+		if v.after(time.Millisecond); v.bytes[1] != 1000 {
+			t.Errorf("the client has got %d of 1000 bytes", v.bytes[1])
+		}
+		v.after(strangerStall)
+		c := v.conn()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.streams) != 0 || c.parked != 0 || c.running != 0 {
+			t.Errorf("after %v, %d answers wait, with %d bytes, and %d handlers", strangerStall, len(c.streams), c.parked, c.running)
+		}
+	}, noWindow())
+}
+
+// TestParkedAnswersAreBounded holds that small answers are not kept without end for a client that takes none.
+func TestParkedAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	got := make(chan error, 100)
+	inBubble(t, bubbleConfig(), answering(30<<10, got), func(v *visitor) {
+		for id := uint32(1); id < 20; id += 2 {
+			v.request(id, "GET", true)
+		}
+		v.after(time.Millisecond)
+		c := v.conn()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(got) != 2 || c.parked != 60<<10 {
+			t.Errorf("%d handlers have returned, and %d bytes of their answers wait", len(got), c.parked)
+		}
+	}, noWindow())
+}
+
+// stalls are ways in which a client does not take an answer of a MiB.
+var stalls = map[string]struct {
+	settings []http2.Setting
+	begin    func(*visitor)
+}{
+	"no window of the stream":     {[]http2.Setting{noWindow()}, func(*visitor) {}},
+	"no window of the connection": {[]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1 << 30}}, func(*visitor) {}},
+	"window of streams, but not of the connection": {[]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1 << 30}}, func(v *visitor) {
+		go func() { // each of these wakes the stream, and lets it send nothing
+			for {
+				select {
+				case <-v.ended:
+					return
+				case <-time.After(time.Second):
+					_ = v.WriteWindowUpdate(1, 1)
+				}
+			}
+		}()
+	}},
+	"nothing is read": {[]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1 << 30}}, func(v *visitor) {
+		if err := v.WriteWindowUpdate(0, 1<<30); err != nil {
+			v.Fatal(err)
+		}
+		v.conn()
+		v.ignore()
+	}},
+}
+
+// TestStalledAnswersEnd holds that a handler does not wait for ever for a client that does not take its answer, in whatever way. Whoever is
+// authenticated may take longer.
+func TestStalledAnswersEnd(t *testing.T) {
+	t.Parallel()
+	for name, way := range stalls {
+		for _, known := range []bool{false, true} {
+			limit := strangerStall
+			if known {
+				limit = stall
+			}
+			t.Run(name+" "+strconv.FormatBool(known), func(t *testing.T) {
+				t.Parallel()
+				got := make(chan error, 1)
+				inBubble(t, bubbleConfig(), answering(1<<20, got), func(v *visitor) {
+					if c := v.conn(); known {
+						c.mu.Lock()
+						c.authenticate()
+						c.mu.Unlock()
+					}
+					way.begin(v)
+					v.request(1, "GET", true)
+					v.after(limit - time.Second)
+					if len(got) != 0 {
+						t.Fatalf("the handler has not waited: %v", <-got)
+					}
+					v.after(10 * time.Second)
+					if len(got) != 1 {
+						t.Fatal("the handler still waits")
+					}
+					if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("the handler was told %v", err)
+					}
+				}, way.settings...)
+			})
+		}
+	}
+}
+
+// TestWriteDeadlines holds that the deadline of an answer ends it in whatever way the client does not take it: the stream is reset, and the
+// handler's write fails with os.ErrDeadlineExceeded. A deadline can be moved, and one that has passed counts at once.
+func TestWriteDeadlines(t *testing.T) {
+	t.Parallel()
+	for name, way := range stalls {
+		for _, known := range []bool{false, true} {
+			t.Run(name+" "+strconv.FormatBool(known), func(t *testing.T) {
+				t.Parallel()
+				got := make(chan error, 1)
+				inBubble(t, bubbleConfig(), func(w http.ResponseWriter, r *http.Request) {
+					if known {
+						w.(interface{ Authenticated() }).Authenticated()
+					}
+					for _, d := range []time.Duration{time.Second, time.Minute, 4 * time.Second} {
+						if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d)); err != nil {
+							t.Error(err)
+						}
+					}
+					answering(1<<20, got)(w, r)
+				}, func(v *visitor) {
+					way.begin(v)
+					v.request(1, "GET", true)
+					v.after(3 * time.Second)
+					if len(got) != 0 {
+						t.Fatalf("the handler has not waited: %v", <-got)
+					}
+					v.after(2*time.Second + handOverTime) // the last is for a handler that sends for its connection
+					if len(got) != 1 {
+						t.Fatal("the handler still waits")
+					}
+					if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("the handler was told %v", err)
+					}
+				}, way.settings...)
+			})
+		}
+	}
+	t.Run("passed", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, bubbleConfig(), func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(-time.Second))
+			if _, err := w.Write(make([]byte, 2*heldBack)); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the handler was told %v", err)
+			}
+		}, func(v *visitor) {
+			v.request(1, "GET", true)
+			v.wants(0, "reset 1 INTERNAL_ERROR")
+		})
+	})
+	t.Run("taken back", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, bubbleConfig(), func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Second))
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+			time.Sleep(time.Minute)
+		}, func(v *visitor) {
+			v.request(1, "GET", true)
+			v.wants(2*time.Minute, "answer 1 200", "end 1")
+		})
+	})
+}
+
+// TestReadDeadlines holds that what came before the deadline can be read, and that the end of a body that did not come is an error.
+func TestReadDeadlines(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second))
+		time.Sleep(2 * time.Second)
+		if p, err := io.ReadAll(r.Body); string(p) != "some" || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the handler has read %q, %v", p, err)
+		}
+	}, func(v *visitor) {
+		v.request(1, "POST", false)
+		if err := v.WriteData(1, false, []byte("some")); err != nil {
+			t.Fatal(err)
+		}
+		v.wants(3*time.Second, "answer 1 200", "end 1", "reset 1 NO_ERROR")
+	})
+}
+
+// TestStallsAreForgiven holds that a client which takes a little from time to time keeps its answer.
+func TestStallsAreForgiven(t *testing.T) {
+	t.Parallel()
+	got := make(chan error, 1)
+	inBubble(t, bubbleConfig(), answering(1<<20, got), func(v *visitor) {
+		v.request(1, "GET", true)
+		for range 20 {
+			v.after(strangerStall - time.Second)
+			if err := v.WriteWindowUpdate(1, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if synctest.Wait(); len(got) != 0 || v.bytes[1] != 20 {
+			t.Errorf("the handler was told %v after %d bytes", len(got), v.bytes[1])
+		}
+		_ = v.WriteRSTStream(1, http2.ErrCodeCancel)
+	}, noWindow())
+}
