@@ -28,6 +28,8 @@ const (
 	mostFragments = 64
 	// lingering is how long the peer has to read why it was sent away.
 	lingering = time.Second
+	// evictedLingering is the same when its memory is needed.
+	evictedLingering = 50 * time.Millisecond
 )
 
 // conn is one connection.
@@ -57,12 +59,14 @@ type conn struct {
 	queue   []*stream    // requests that wait for a handler to end
 	leaving bool         // no further requests are taken
 	left    bool         // the last answer has been given
-	used    time.Time    // when the last stream ended
-	idle    *time.Timer
-	watch   watchdog
-	failed  error // why the connection is over; nil while it lives
-	out     out
-	upload  inflow // of all bodies
+	// dismissed says that the client has broken the rules, and is told so.
+	dismissed bool
+	used      time.Time // when the last stream ended
+	idle      *time.Timer
+	watch     watchdog
+	failed    error // why the connection is over; nil while it lives
+	out       out
+	upload    inflow // of all bodies
 
 	owner         *connections // whose budgets it counts in; nil in tests that have none
 	opened        time.Time
@@ -467,11 +471,20 @@ func (c *conn) farewell() {
 func (c *conn) dismiss(b *broken) {
 	c.mu.Lock()
 	c.out.bytes = appendGoAway(c.out.bytes, c.lastSeen, b.code, b.text)
-	c.leaving = true
+	c.leaving, c.dismissed = true, true
 	c.call()
 	c.mu.Unlock()
-	_ = c.socket.SetDeadline(time.Now().Add(lingering))
+	rest := lingering
+	if c.evicted.Load() {
+		rest = evictedLingering
+	}
+	_ = c.socket.SetDeadline(time.Now().Add(rest))
 	_, _ = io.CopyN(io.Discard, c.in, 1<<20)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.failed == nil && (c.out.called || c.out.writing) {
+		c.out.room.Wait() // it was told, or the time to tell it is over
+	}
 }
 
 // fail ends the connection for all that still use it.

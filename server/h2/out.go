@@ -90,6 +90,7 @@ func (c *conn) push() {
 		o.room.Broadcast()
 	}
 	o.writing = false
+	o.room.Broadcast()
 	c.account()
 	if len(c.streams) == 0 {
 		c.settle()
@@ -121,7 +122,10 @@ func (c *conn) send(p []byte) []byte {
 			return p
 		}
 		n, patience := min(len(p), largestPiece), stuck
-		if !c.authenticated.Load() {
+		switch {
+		case c.dismissed:
+			patience = lingering
+		case !c.authenticated.Load():
 			patience = strangerStuck
 		}
 		_ = c.socket.SetWriteDeadline(time.Now().Add(patience))

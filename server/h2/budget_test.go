@@ -1,0 +1,519 @@
+package h2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// TestChooseEvicted holds who has to go when connections hold too much: strangers who hold unusually much, then the oldest, never one that
+// has just come; of authenticated connections those that hold most.
+func TestChooseEvicted(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(kib int64, age time.Duration) holder { return holder{bytes: kib << 10, since: begin.Add(-age)} }
+	for name, c := range map[string]struct {
+		all           []holder
+		excess        int64 // KiB
+		authenticated bool
+		want          []int
+	}{
+		"nothing to do":              {[]holder{at(32, 0)}, 0, false, nil},
+		"the largest stranger":       {[]holder{at(32, time.Hour), at(2000, 0), at(40, 0)}, 1, false, []int{1}},
+		"the oldest of equals":       {[]holder{at(32, time.Second), at(32, time.Minute), at(32, 0)}, 40, false, []int{1, 0}},
+		"a body does not matter":     {[]holder{at(100, 0), at(32, time.Second), at(34, time.Minute)}, 60, false, []int{2, 1}},
+		"of large ones the oldest":   {[]holder{at(1100, 0), at(1200, time.Second), at(32, time.Hour)}, 1, false, []int{1}},
+		"as many as are needed":      {[]holder{at(1000, 0), at(3000, 0), at(500, 0)}, 3500, false, []int{1, 0}},
+		"all, if that is not enough": {[]holder{at(32, 0), at(33, 0)}, 1000, false, []int{0, 1}},
+		"the largest of users":       {[]holder{at(40, time.Hour), at(45, 0)}, 1, true, []int{1}},
+	} {
+		before := slices.Clone(c.all)
+		got := []int{}
+		for _, h := range chooseEvicted(c.all, c.excess<<10, c.authenticated) {
+			got = append(got, slices.Index(before, h))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: chosen are %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// holding is a handler that waits for its client to go. It authenticates requests that say so.
+func holding(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "" {
+		w.(interface{ Authenticated() }).Authenticated()
+	}
+	if r.Header.Get("X-Hold") != "" {
+		<-r.Context().Done()
+	}
+}
+
+// another connects one more client to the server of a test in a bubble.
+func (v *visitor) another() *visitor {
+	v.Helper()
+	o := visit(v.T, v.server, holding)
+	if _, err := io.WriteString(o.socket, preface); err != nil {
+		v.Fatal(err)
+	}
+	if err := o.WriteSettings(); err != nil {
+		v.Fatal(err)
+	}
+	return o
+}
+
+// huge sends a request with a header of about so many bytes, all of them new.
+func (v *visitor) huge(id uint32, size int, more ...string) {
+	v.Helper()
+	v.block.Reset()
+	pairs := append([]string{":method", "GET", ":scheme", "https", ":authority", "proa", ":path", "/", "x-hold", "1"}, more...)
+	for i := range size / 10_000 {
+		pairs = append(pairs, "x-"+strconv.Itoa(i), strings.Repeat("x", 10_000))
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		_ = v.encoder.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1], Sensitive: true})
+	}
+	b := v.block.Bytes()
+	f := http2.HeadersFrameParam{StreamID: id, BlockFragment: b[:min(len(b), smallestFrame)], EndStream: true, EndHeaders: len(b) <= smallestFrame}
+	if err := v.WriteHeaders(f); err != nil {
+		return // it was sent away meanwhile
+	}
+	for b = b[min(len(b), smallestFrame):]; len(b) > 0; b = b[min(len(b), smallestFrame):] {
+		if v.WriteContinuation(id, len(b) <= smallestFrame, b[:min(len(b), smallestFrame)]) != nil {
+			return
+		}
+	}
+}
+
+// TestHeadersOfAConnectionAreBounded holds that requests with large headers are refused, so that clients may try again, when those under way
+// hold as much as a connection may. Whoever is authenticated may hold more.
+func TestHeadersOfAConnectionAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, known := range []bool{false, true} {
+		t.Run(strconv.FormatBool(known), func(t *testing.T) {
+			t.Parallel()
+			cfg := bubbleConfig()
+			cfg.Streams = 250
+			inBubble(t, cfg, holding, func(v *visitor) {
+				want := 2 // of those, together with the limit for streams
+				if known {
+					v.request(1, "GET", true, "authorization", "yes")
+					v.after(0)
+					want = 5
+				}
+				for i := range uint32(50) {
+					v.huge(2*i+3, 900_000)
+				}
+				refused := 0
+				for _, e := range v.after(time.Second) {
+					if strings.HasSuffix(e, "REFUSED_STREAM") {
+						refused++
+					}
+				}
+				c := v.conn()
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if refused != 50-want || len(c.streams) != want || c.headers > c.headerLimit() {
+					t.Errorf("%d requests were refused, and %d hold %d bytes of headers", refused, len(c.streams), c.headers)
+				}
+			})
+		})
+	}
+}
+
+// TestRefusedForHeadersMayTryAgain holds that what ended requests have held can be used by others.
+func TestRefusedForHeadersMayTryAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+		v.huge(1, 900_000)
+		v.huge(3, 900_000)
+		v.wants(0, "reset 3 REFUSED_STREAM")
+		if err := v.WriteRSTStream(1, http2.ErrCodeCancel); err != nil {
+			t.Fatal(err)
+		}
+		v.after(0)
+		v.huge(5, 900_000)
+		v.wants(0, "reset 3 REFUSED_STREAM")
+		if c := v.conn(); len(c.streams) != 1 {
+			t.Errorf("%d requests are under way", len(c.streams))
+		}
+	})
+}
+
+// TestStrangersCannotLockOutUsers holds that strangers who hold more than all of them may are sent away, those first who hold most, while
+// whoever is authenticated, or comes to be, is served.
+func TestStrangersCannotLockOutUsers(t *testing.T) {
+	t.Parallel()
+	for name, hold := range map[string]func(*visitor){
+		"headers": func(v *visitor) { v.huge(1, 900_000) },
+		"headers that do not end": func(v *visitor) {
+			v.block.Reset()
+			_ = v.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82, 0x00, 0x01, 'x', 0x7f, 0x81, 0x84, 0x3d}}) // a value of 1 MB
+			for range 50 {
+				_ = v.WriteContinuation(1, false, make([]byte, smallestFrame))
+			}
+		},
+		"bodies": func(v *visitor) {
+			v.request(1, "POST", false, "x-hold", "1")
+			for range 3 {
+				_ = v.WriteData(1, false, make([]byte, smallestFrame))
+			}
+		},
+		"connections": func(v *visitor) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := bubbleConfig()
+			cfg.Unauthenticated = 8 << 20
+			inBubble(t, cfg, holding, func(v *visitor) {
+				v.request(1, "GET", true, "authorization", "yes", "x-hold", "1")
+				synctest.Wait()
+				strangers := []*visitor{}
+				for i := range 300 {
+					s := v.another()
+					strangers = append(strangers, s)
+					hold(s)
+					time.Sleep(evictedLingering / 5)
+					synctest.Wait()
+					if held := v.server.unauthenticated.held.Load(); held > 12<<20 { // one comes, and some are about to go
+						t.Errorf("strangers hold %d bytes", held)
+					}
+					if i%50 == 0 { // somebody comes and shows who he is
+						u := v.another()
+						u.request(1, "GET", true, "authorization", "yes")
+						if got := u.after(0); !slices.Equal(got, []string{"answer 1 200", "end 1"}) {
+							t.Errorf("a user who came after %d strangers was told %q", i, got)
+						}
+						_ = u.socket.Close()
+						<-u.ended
+					}
+				}
+				gone := 0
+				for _, s := range strangers {
+					if slices.Contains(s.after(0), "goaway ENHANCE_YOUR_CALM") {
+						gone++
+					}
+				}
+				if gone < 10 {
+					t.Errorf("%d strangers were sent away", gone)
+				}
+				v.wants(0)
+				v.server.mu.Lock()
+				for c := range v.server.conns {
+					if c.authenticated.Load() && c.evicted.Load() {
+						t.Error("a user was sent away for the strangers' sake")
+					}
+				}
+				v.server.mu.Unlock()
+				for _, s := range strangers {
+					_ = s.socket.Close()
+					<-s.ended
+				}
+			})
+		})
+	}
+}
+
+// TestUsersTogetherAreBounded holds that authenticated connections are bounded, too, and that the one that holds most has to go.
+func TestUsersTogetherAreBounded(t *testing.T) {
+	t.Parallel()
+	cfg := bubbleConfig()
+	cfg.Authenticated = 4 << 20
+	inBubble(t, cfg, holding, func(v *visitor) {
+		v.request(1, "GET", true, "authorization", "yes", "x-hold", "1")
+		greedy := v.another()
+		for i := range uint32(4) {
+			greedy.huge(2*i+1, 900_000, "authorization", "yes")
+			synctest.Wait()
+		}
+		other := v.another()
+		other.huge(1, 900_000, "authorization", "yes")
+		if got := greedy.after(0); !slices.Contains(got, "goaway ENHANCE_YOUR_CALM") {
+			t.Errorf("the one who holds most was told %q", got)
+		}
+		if got := other.after(0); len(got) != 0 {
+			t.Errorf("the other was told %q", got)
+		}
+		v.wants(0)
+		for _, o := range []*visitor{greedy, other} {
+			_ = o.socket.Close()
+			<-o.ended
+		}
+	})
+}
+
+// TestBodiesBeforeAuthentication holds that the window of a connection is given back only for what its handlers have read, and that it is
+// small until a request has been authenticated: a client that sends more breaks the protocol.
+func TestBodiesBeforeAuthentication(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+		for i := range uint32(4) {
+			v.request(2*i+1, "POST", false, "x-hold", "1", "content-length", "60000")
+			if err := v.WriteData(2*i+1, false, make([]byte, 16_000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v.wants(time.Minute)
+		if c := v.conn(); c.upload.room != defaultWindow-64_000 || c.unread != 64_000 {
+			t.Errorf("there is room for %d bytes, and %d are kept", c.upload.room, c.unread)
+		}
+		if err := v.WriteData(1, false, make([]byte, 2000)); err != nil {
+			t.Fatal(err)
+		}
+		v.wants(2*lingering, "goaway FLOW_CONTROL_ERROR", "over")
+	})
+}
+
+// TestWindowGrowsWithAuthentication holds that a user may send as much as ever, at once.
+func TestWindowGrowsWithAuthentication(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+		v.request(1, "POST", false, "authorization", "yes", "x-hold", "1")
+		v.after(0)
+		for range uploadWindow / smallestFrame {
+			if err := v.WriteData(1, false, make([]byte, smallestFrame)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v.wants(0)
+		if c := v.conn(); c.unread != uploadWindow {
+			t.Errorf("%d bytes are kept", c.unread)
+		}
+	})
+}
+
+// TestCookiesAreJoinedOnce holds that putting cookies together takes memory in proportion to them.
+func TestCookiesAreJoinedOnce(t *testing.T) { // not parallel: it counts
+	const size = 4000
+	value := strings.Repeat("c", size)
+	join := func() *http.Request {
+		h := newHead(2 << 20)
+		for _, f := range []string{":method", "GET", ":scheme", "https", ":path", "/"} {
+			if f[0] == ':' {
+				h.add(hpack.HeaderField{Name: f, Value: map[string]string{":method": "GET", ":scheme": "https", ":path": "/"}[f]}, names{})
+			}
+		}
+		for range mostCookies {
+			h.add(hpack.HeaderField{Name: "cookie", Value: value}, names{})
+		}
+		r, err := h.request(context.Background(), "remote", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r := join()
+	runtime.ReadMemStats(&after)
+	if got, want := len(r.Header.Get("Cookie")), mostCookies*size+2*(mostCookies-1); got != want || len(r.Header["Cookie"]) != 1 {
+		t.Errorf("the cookies are %d bytes in %d fields, want %d", got, len(r.Header["Cookie"]), want)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 3*mostCookies*size {
+		t.Errorf("%d bytes of cookies took %d bytes to put together", mostCookies*size, took)
+	}
+}
+
+// TestCookiePiecesAreBounded holds that a client cannot cut its cookies into any number of pieces.
+func TestCookiePiecesAreBounded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+		v.request(1, "GET", true, slices.Repeat([]string{"cookie", "a=b"}, mostCookies)...)
+		v.request(3, "GET", true, slices.Repeat([]string{"cookie", "a=b"}, mostCookies+1)...)
+		v.request(5, "GET", true)
+		if got := v.after(0); !slices.Contains(got, "answer 1 200") || !slices.Contains(got, "answer 3 431") || !slices.Contains(got, "answer 5 200") {
+			t.Errorf("the client was told %q", got)
+		}
+	})
+}
+
+// TestWideHeadersAreLetGo holds that a header that is too large is not kept while its request is answered.
+func TestWideHeadersAreLetGo(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+		v.huge(1, 1_100_000)
+		v.after(0)
+		if c := v.conn(); c.headers > streamCost {
+			t.Errorf("%d bytes are kept", c.headers)
+		}
+	}, noWindow())
+}
+
+// TestSettingsAreBounded holds that neither a frame of many settings nor many frames of them are taken, though the client reads what it gets.
+func TestSettingsAreBounded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+		all := make([]http2.Setting, mostSettings)
+		for i := range all {
+			all[i] = http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i)}
+		}
+		if err := v.WriteSettings(all...); err != nil {
+			t.Fatal(err)
+		}
+		v.wants(0)
+		_ = v.WriteSettings(append(all, all[0])...)
+		v.wants(2*lingering, "goaway ENHANCE_YOUR_CALM", "over")
+	})
+}
+
+// TestFramesThatAskForNothing holds that a client which floods the server with them is sent away, though it reads all that it gets, and that
+// one which sends them now and then is not.
+func TestFramesThatAskForNothing(t *testing.T) {
+	t.Parallel()
+	for name, send := range map[string]func(v *visitor, i int) error{
+		"settings":                 func(v *visitor, _ int) error { return v.WriteSettings() },
+		"acknowledged settings":    func(v *visitor, _ int) error { return v.WriteSettingsAck() },
+		"pings":                    func(v *visitor, _ int) error { return v.WritePing(false, [8]byte{}) },
+		"pongs":                    func(v *visitor, _ int) error { return v.WritePing(true, [8]byte{}) },
+		"priorities":               func(v *visitor, _ int) error { return v.WritePriority(1, http2.PriorityParam{StreamDep: 3}) },
+		"farewells":                func(v *visitor, _ int) error { return v.WriteGoAway(0, 0, nil) },
+		"unknown frames":           func(v *visitor, _ int) error { return v.WriteRawFrame(0xfe, 0, 0, nil) },
+		"empty data":               func(v *visitor, _ int) error { return v.WriteData(1, false, nil) },
+		"padding":                  func(v *visitor, _ int) error { return v.WriteDataPadded(1, false, nil, make([]byte, 200)) },
+		"resets of ended requests": func(v *visitor, _ int) error { return v.WriteRSTStream(3, http2.ErrCodeCancel) },
+		"requests and resets": func(v *visitor, i int) error {
+			id := uint32(2*i + 5)
+			v.block.Reset()
+			_ = v.encoder.WriteField(hpack.HeaderField{Name: ":method", Value: "GET"})
+			_ = v.encoder.WriteField(hpack.HeaderField{Name: ":scheme", Value: "https"})
+			_ = v.encoder.WriteField(hpack.HeaderField{Name: ":path", Value: "/"})
+			if err := v.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: v.block.Bytes(), EndStream: true, EndHeaders: true}); err != nil {
+				return err
+			}
+			return v.WriteRSTStream(id, http2.ErrCodeCancel)
+		},
+		"malformed requests": func(v *visitor, i int) error {
+			return v.WriteRawFrame(http2.FrameHeaders, 5, uint32(2*i+5), []byte{0x82})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			begin := func(v *visitor) {
+				v.request(1, "POST", false, "x-hold", "1")
+				v.request(3, "GET", true)
+			}
+			inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+				begin(v)
+				var err error
+				n := 0
+				for ; n < 20_000 && err == nil; n++ {
+					err = send(v, n)
+				}
+				if got := v.after(2 * lingering); !slices.Contains(got, "goaway ENHANCE_YOUR_CALM") {
+					t.Errorf("after %d: %v, %q", n, err, got[max(0, len(got)-5):])
+				}
+			})
+			inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+				begin(v)
+				for n := range 20_000 {
+					if err := send(v, n); err != nil {
+						t.Fatal(n, err)
+					}
+					time.Sleep(time.Second / 20)
+				}
+			})
+		})
+	}
+}
+
+// TestWindowsWakeInOrder holds that more window of the connection lets those streams go on that wait for it, one after the other, and leaves
+// the others asleep.
+func TestWindowsWakeInOrder(t *testing.T) {
+	t.Parallel()
+	got := make(chan error, 100)
+	inBubble(t, bubbleConfig(), answering(100_000, got), func(v *visitor) {
+		for i := range uint32(5) {
+			v.request(2*i+1, "GET", true)
+			v.after(0) // the first takes all of the window
+		}
+		order := func() (ids []uint32) {
+			c := v.conn()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for _, st := range c.out.starving {
+				ids = append(ids, st.id)
+			}
+			return ids
+		}
+		for i := range 10 {
+			want := []uint32{1, 3, 5, 7, 9}
+			want = append(want[i%5:], want[:i%5]...)
+			if got := order(); !slices.Equal(got, want) {
+				t.Fatalf("after %d times the streams wait in the order %v, want %v", i, got, want)
+			}
+			if err := v.WriteWindowUpdate(0, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v.after(0)
+		if fmt.Sprint(v.bytes) != fmt.Sprint(map[uint32]int{1: 65537, 3: 2, 5: 2, 7: 2, 9: 2}) {
+			t.Errorf("the streams have got %v", v.bytes)
+		}
+		if err := v.WriteRSTStream(3, http2.ErrCodeCancel); err != nil { // it takes nothing with it
+			t.Fatal(err)
+		}
+		if err := v.WriteWindowUpdate(0, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint32(5) {
+			v.after(0)
+			if v.bytes[2*i+1] != 100_000 && i != 1 {
+				t.Errorf("the streams have got %v", v.bytes)
+			}
+		}
+	}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+}
+
+// TestCutOffBodies holds that a handler never takes a part of a body for the whole, however it comes to end.
+func TestCutOffBodies(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*visitor){
+		"the client goes": func(v *visitor) { _ = v.socket.Close() },
+		"reset":           func(v *visitor) { _ = v.WriteRSTStream(1, http2.ErrCodeCancel) },
+		"too short":       func(v *visitor) { _ = v.WriteData(1, true, nil) },
+		"fields":          func(v *visitor) { _ = v.WriteRawFrame(http2.FrameHeaders, 5, 1, nil) },
+		"a breach":        func(v *visitor) { _ = v.WriteRawFrame(http2.FramePing, 0, 0, nil) },
+	} {
+		for _, length := range []string{"", "100", "100000"} {
+			if length == "" && (name == "too short" || name == "fields") {
+				continue // then it is the whole
+			}
+			t.Run(name+" "+length, func(t *testing.T) {
+				t.Parallel()
+				got := make(chan error, 1)
+				inBubble(t, bubbleConfig(), func(_ http.ResponseWriter, r *http.Request) {
+					_, err := io.ReadAll(r.Body)
+					got <- err
+				}, func(v *visitor) {
+					fields := []string{}
+					if length != "" {
+						fields = []string{"content-length", length}
+					}
+					v.request(1, "POST", false, fields...)
+					if err := v.WriteData(1, false, []byte("part")); err != nil {
+						t.Fatal(err)
+					}
+					v.after(2 * collectTime)
+					end(v)
+					if v.after(2 * lingering); len(got) == 0 {
+						t.Fatal("the handler still waits")
+					}
+					if err := <-got; err == nil || errors.Is(err, io.EOF) {
+						t.Errorf("the handler was told %v", err)
+					}
+				})
+			})
+		}
+	}
+}
