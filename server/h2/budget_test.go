@@ -175,18 +175,18 @@ func TestStrangersCannotLockOutUsers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := bubbleConfig()
-			cfg.Unauthenticated = 8 << 20
+			cfg.Unauthenticated = 4 << 20
 			inBubble(t, cfg, holding, func(v *visitor) {
 				v.request(1, "GET", true, "authorization", "yes", "x-hold", "1")
 				synctest.Wait()
 				strangers := []*visitor{}
-				for i := range 300 {
+				for i := range 150 {
 					s := v.another()
 					strangers = append(strangers, s)
 					hold(s)
 					time.Sleep(evictedLingering / 5)
 					synctest.Wait()
-					if held := v.server.unauthenticated.held.Load(); held > 12<<20 { // one comes, and some are about to go
+					if held := v.server.unauthenticated.held.Load(); held > 7<<20 { // one comes, and some are about to go
 						t.Errorf("strangers hold %d bytes", held)
 					}
 					if i%50 == 0 { // somebody comes and shows who he is

@@ -148,6 +148,9 @@ func (c *conn) settle() {
 	if cap(c.out.spare) > idleBuffer {
 		c.out.spare = nil
 	}
+	if c.dismissed || c.evicted.Load() {
+		return // its reader closes it
+	}
 	if c.leaving && !c.left && c.failed == nil {
 		c.left = true
 		if half, ok := c.socket.(interface{ CloseWrite() error }); ok {

@@ -30,7 +30,9 @@ func kinds() map[string]func(*http.Server) {
 		"ours": func(s *http.Server) {
 			Attach(s, Config{Streams: 250, Header: 1 << 20, Greeting: 10 * time.Second, Idle: time.Minute, Log: slog.New(slog.DiscardHandler)})
 		},
-		"net/http": func(s *http.Server) { s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 250} },
+		"net/http": func(s *http.Server) {
+			s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 1 << 20}
+		},
 	}
 }
 

@@ -1,0 +1,384 @@
+package h2
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// guest is a client of either server, over TLS, that sends what it is told. It knows nothing of the server but what that sends.
+type guest struct {
+	*testing.T
+	*http2.Framer
+	socket  *tls.Conn
+	encoder *hpack.Encoder
+	block   bytes.Buffer
+}
+
+// guestOf connects to a server.
+func guestOf(s *site, config *tls.Config, settings ...http2.Setting) *guest {
+	s.Helper()
+	config.InsecureSkipVerify, config.NextProtos = true, []string{"h2"}
+	raw, err := (&net.Dialer{}).DialContext(s.Context(), "tcp", strings.TrimPrefix(s.base, "https://"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	g := &guest{T: s.T, socket: tls.Client(raw, config)}
+	s.Cleanup(func() { _ = g.socket.Close() })
+	g.Framer = http2.NewFramer(g.socket, g.socket)
+	g.AllowIllegalWrites = true
+	g.ReadMetaHeaders = hpack.NewDecoder(defaultTable, nil)
+	g.encoder = hpack.NewEncoder(&g.block)
+	_, _ = io.WriteString(g.socket, preface)
+	_ = g.WriteSettings(settings...)
+	return g
+}
+
+// fields encodes a request with further fields, in a way that can be sent again.
+func (g *guest) fields(method, path string, more ...string) []byte {
+	g.block.Reset()
+	pairs := append([]string{":method", method, ":scheme", "https", ":authority", "proa", ":path", path}, more...)
+	for i := 0; i < len(pairs); i += 2 {
+		_ = g.encoder.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1], Sensitive: true})
+	}
+	return bytes.Clone(g.block.Bytes())
+}
+
+// open sends a header in as many frames as it takes.
+func (g *guest) open(id uint32, end bool, b []byte) error {
+	n := min(len(b), smallestFrame)
+	err := g.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: b[:n], EndStream: end, EndHeaders: n == len(b)})
+	for b = b[n:]; len(b) > 0 && err == nil; b = b[n:] {
+		n = min(len(b), smallestFrame)
+		err = g.WriteContinuation(id, n == len(b), b[:n])
+	}
+	return err
+}
+
+// ends reads until something ends: an answer, a stream, the connection.
+func (g *guest) ends() string {
+	for {
+		_ = g.socket.SetReadDeadline(time.Now().Add(patience))
+		f, err := g.ReadFrame()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return "nothing"
+		}
+		if err != nil {
+			return "closed"
+		}
+		switch f := f.(type) {
+		case *http2.GoAwayFrame:
+			return "goaway " + f.ErrCode.String()
+		case *http2.RSTStreamFrame:
+			return "reset " + f.ErrCode.String()
+		case *http2.MetaHeadersFrame:
+			return "answer " + f.PseudoValue("status")
+		case *http2.PingFrame:
+			if f.IsAck() && f.Data == [8]byte{7} {
+				return "alive"
+			}
+		}
+	}
+}
+
+// flood sends something often while everything is read that comes, and returns how the connection ended, or that it lives.
+func (g *guest) flood(times int, send func(i int) error) string {
+	how := make(chan string, 1)
+	go func() {
+		for last := ""; ; {
+			switch got := g.ends(); {
+			case got == "closed" || got == "nothing":
+				how <- last
+				return
+			case got == "alive":
+				how <- got
+				return
+			case strings.HasPrefix(got, "goaway"):
+				last = got
+			}
+		}
+	}()
+	var err error
+	for i := 0; i < times && err == nil; i++ {
+		err = send(i)
+	}
+	if err == nil {
+		_ = g.WritePing(false, [8]byte{7})
+	}
+	return <-how
+}
+
+// abuse is what a client does to a server, and what comes of it: with ours, and with net/http's.
+type abuse struct {
+	name      string
+	settings  []http2.Setting
+	do        func(*guest) string
+	ours, std string
+}
+
+func abuses() []abuse {
+	ask := func(g *guest, id uint32, path string, more ...string) {
+		_ = g.open(id, true, g.fields("GET", path, more...))
+	}
+	return []abuse{
+		{"rapid reset", nil, func(g *guest) string {
+			b := g.fields("GET", "/hold")
+			return g.flood(20_000, func(i int) error {
+				return errors.Join(g.open(uint32(2*i+1), true, b), g.WriteRSTStream(uint32(2*i+1), http2.ErrCodeCancel))
+			})
+		}, "goaway ENHANCE_YOUR_CALM", "alive"},
+		{"ping flood", nil, func(g *guest) string {
+			return g.flood(20_000, func(int) error { return g.WritePing(false, [8]byte{}) })
+		}, "goaway ENHANCE_YOUR_CALM", "alive"},
+		{"settings flood", nil, func(g *guest) string { return g.flood(20_000, func(int) error { return g.WriteSettings() }) },
+			"goaway ENHANCE_YOUR_CALM", "alive"},
+		{"settings of 2000 entries", nil, func(g *guest) string {
+			_ = g.WriteSettings(slices.Repeat([]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1}}, 2000)...)
+			_ = g.WritePing(false, [8]byte{7})
+			return g.ends()
+		}, "goaway ENHANCE_YOUR_CALM", "goaway PROTOCOL_ERROR"},
+		{"continuation flood", nil, func(g *guest) string {
+			_ = g.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: g.fields("GET", "/")})
+			return g.flood(100_000, func(int) error { return g.WriteContinuation(1, false, nil) })
+		}, "goaway ENHANCE_YOUR_CALM", "goaway PROTOCOL_ERROR"},
+		{"a header of 2 MiB", nil, func(g *guest) string { ask(g, 1, "/", "x", strings.Repeat("x", 2<<20)); return g.ends() },
+			"goaway COMPRESSION_ERROR", "goaway COMPRESSION_ERROR"},
+		{"fields of 1.1 MiB", nil, func(g *guest) string {
+			ask(g, 1, "/", slices.Repeat([]string{"x", strings.Repeat("x", 100_000)}, 11)...)
+			return g.ends()
+		},
+			"answer 431", "answer 431"},
+		{"1000 pieces of cookies", nil, func(g *guest) string {
+			ask(g, 1, "/", slices.Repeat([]string{"cookie", "a=b"}, 1000)...)
+			return g.ends()
+		},
+			"answer 431", "answer 200"},
+		{"10000 announced trailers", nil, func(g *guest) string {
+			names := ""
+			for i := range 10_000 {
+				names += fmt.Sprintf(",x%d", i)
+			}
+			ask(g, 1, "/", "trailer", names)
+			return g.ends()
+		}, "reset PROTOCOL_ERROR", "answer 200"},
+		{"host and authority differ", nil, func(g *guest) string { ask(g, 1, "/", "host", "other"); return g.ends() }, "reset PROTOCOL_ERROR", "answer 200"},
+		{"a path that is a URL", nil, func(g *guest) string { ask(g, 1, "https://other/"); return g.ends() }, "reset PROTOCOL_ERROR", "answer 200"},
+		{"connection fields", nil, func(g *guest) string { ask(g, 1, "/", "connection", "close"); return g.ends() }, "reset PROTOCOL_ERROR", "answer 400"},
+		{"a line break in a value", nil, func(g *guest) string { ask(g, 1, "/", "x", "a\r\nb: c"); return g.ends() }, "reset PROTOCOL_ERROR", "reset PROTOCOL_ERROR"},
+		{"a name in upper case", nil, func(g *guest) string { ask(g, 1, "/", "Host", "x"); return g.ends() }, "reset PROTOCOL_ERROR", "reset PROTOCOL_ERROR"},
+		{"a window overflows", nil, func(g *guest) string { _ = g.WriteWindowUpdate(0, 1<<31-1); return g.ends() }, "goaway FLOW_CONTROL_ERROR", "goaway FLOW_CONTROL_ERROR"},
+		{"a body too short", nil, func(g *guest) string {
+			_ = g.open(1, false, g.fields("POST", "/read", "content-length", "10"))
+			_ = g.WriteData(1, true, []byte("short"))
+			return g.ends()
+		}, "reset PROTOCOL_ERROR", "answer 200"}, // of a handler that was told by its read, and says nothing
+		{"a handler takes leave", nil, func(g *guest) string {
+			ask(g, 1, "/leave")
+			return g.ends() + ", " + g.ends()
+		}, "answer 200, goaway NO_ERROR", "goaway NO_ERROR, answer 200"},
+		{"an answer shorter than it said", nil, func(g *guest) string { ask(g, 1, "/short"); return g.ends() }, "reset INTERNAL_ERROR", "answer 200"},
+		{"a deadline for an answer", []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}, func(g *guest) string {
+			ask(g, 1, "/deadline")
+			return g.ends() + ", " + g.ends()
+		}, "answer 200, reset INTERNAL_ERROR", "answer 200, reset INTERNAL_ERROR"},
+	}
+}
+
+// abused is the handler of abuses. It reports what it reads.
+func abused(running *atomic.Int64, read chan<- error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		running.Add(1)
+		defer running.Add(-1)
+		switch r.URL.Path {
+		case "/hold":
+			<-r.Context().Done()
+		case "/read":
+			_, err := io.ReadAll(r.Body)
+			read <- err
+		case "/leave":
+			w.Header().Set("Connection", "close")
+		case "/short":
+			w.Header().Set("Content-Length", "10")
+			_, _ = io.WriteString(w, "short")
+		case "/deadline":
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+			_, err := w.Write(make([]byte, 1<<20))
+			read <- err
+		}
+	}
+}
+
+// TestAbuses does the same to both servers. Where they do not answer the same, the row says so, and ours is the stricter one.
+func TestAbuses(t *testing.T) {
+	t.Parallel()
+	for _, a := range abuses() {
+		for name, attach := range kinds() {
+			t.Run(a.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				var running atomic.Int64
+				read := make(chan error, 10)
+				s := newSite(t, attach, abused(&running, read))
+				want := a.std
+				if name == "ours" {
+					want = a.ours
+				}
+				g := guestOf(s, &tls.Config{}, a.settings...)
+				if got := a.do(g); got != want {
+					t.Errorf("the client sees %q, want %q", got, want)
+				}
+				_ = g.socket.Close()
+				if got := say(s.get(t.Context(), "/"), nil); !strings.Contains(got, "200 OK") {
+					t.Errorf("others see %q", got)
+				}
+				for end := time.Now().Add(patience); running.Load() > 0; time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("%d handlers still run", running.Load())
+					}
+				}
+				select {
+				case err := <-read:
+					if err == nil {
+						t.Error("a handler was not told")
+					}
+				default:
+				}
+			})
+		}
+	}
+}
+
+// TestWeakCipherSuites holds that neither server speaks HTTP/2 over a suite that RFC 9113 forbids, though the listener would.
+func TestWeakCipherSuites(t *testing.T) {
+	t.Parallel()
+	for name, attach := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, attach, http.HandlerFunc(plain))
+			g := guestOf(s, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}})
+			_ = g.open(1, true, g.fields("GET", "/"))
+			if got := g.ends(); got != "goaway INADEQUATE_SECURITY" {
+				t.Errorf("the client sees %q", got)
+			}
+			g = guestOf(s, &tls.Config{MaxVersion: tls.VersionTLS12})
+			_ = g.open(1, true, g.fields("GET", "/"))
+			if got := g.ends(); got != "answer 200" {
+				t.Errorf("with a good suite the client sees %q", got)
+			}
+		})
+	}
+}
+
+// TestZeroWindowsKeepNoSeat holds that small answers which clients do not take keep no handler, with either server.
+func TestZeroWindowsKeepNoSeat(t *testing.T) {
+	t.Parallel()
+	for name, attach := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var running, served atomic.Int64
+			s := newSite(t, attach, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				running.Add(1)
+				defer running.Add(-1)
+				defer served.Add(1)
+				w.Header().Set("Content-Type", "application/json")
+				w.Header().Set("Content-Length", "300")
+				_, _ = w.Write(make([]byte, 300))
+			}))
+			g := guestOf(s, &tls.Config{}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			b := g.fields("GET", "/")
+			for i := range uint32(200) {
+				_ = g.open(2*i+1, true, b)
+			}
+			for end := time.Now().Add(patience); served.Load() < 200 || running.Load() > 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%d handlers run, %d have returned", running.Load(), served.Load())
+				}
+			}
+		})
+	}
+}
+
+// TestMemoryOfStrangers compares what strangers make either server hold who never authenticate: ours holds less, and not more than the
+// budgets of its connections.
+func TestMemoryOfStrangers(t *testing.T) { // not parallel: it counts
+	const conns = 3
+	for _, row := range []struct {
+		name string
+		most uint64 // of ours
+		do   func(*guest)
+	}{
+		{"headers", conns * 4 << 20, func(g *guest) {
+			pairs := []string{}
+			for i := range 50 {
+				pairs = append(pairs, fmt.Sprint("x-", i), strings.Repeat("x", 10_000))
+			}
+			b := g.fields("GET", "/hold", pairs...)
+			for i := range uint32(30) {
+				_ = g.open(2*i+1, true, b)
+			}
+		}},
+		{"bodies", conns * 1 << 20, func(g *guest) {
+			b := g.fields("POST", "/hold", "content-length", "60000")
+			for i := range uint32(16) {
+				_ = g.open(2*i+1, false, b)
+				for range 3 {
+					if i >= 1 && g.socket.SetWriteDeadline(time.Now().Add(patience)) != nil {
+						return
+					}
+					_ = g.WriteData(2*i+1, false, make([]byte, 7_000))
+				}
+				if i == 2 { // that is what the default window allows
+					return
+				}
+			}
+		}},
+	} {
+		held := map[string]uint64{}
+		for _, name := range []string{"ours", "net/http"} {
+			var running atomic.Int64
+			s := newSite(t, kinds()[name], abused(&running, nil))
+			before := heap()
+			guests := []*guest{}
+			for range conns {
+				g := guestOf(s, &tls.Config{})
+				row.do(g)
+				_ = g.WritePing(false, [8]byte{7})
+				for got := ""; got != "alive" && got != "closed" && got != "nothing"; got = g.ends() {
+				}
+				guests = append(guests, g)
+			}
+			now := heap()
+			held[name] = max(now, before) - before
+			for _, g := range guests {
+				_ = g.socket.Close()
+			}
+			_ = s.server.Close()
+		}
+		t.Logf("%s: %d KiB with ours, %d KiB with net/http", row.name, held["ours"]>>10, held["net/http"]>>10)
+		if held["ours"] > row.most {
+			t.Errorf("%s: strangers hold %d bytes, more than %d", row.name, held["ours"], row.most)
+		}
+	}
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	for range 3 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
