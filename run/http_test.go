@@ -1,15 +1,22 @@
 package run_test
 
 import (
+	"crypto/tls"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"k8s.io/client-go/rest"
 
 	"proa.dev/proatest"
 )
 
-// TestBothHTTP2Servers holds that the setting http2 chooses the server, and that clients speak HTTP/2 with either.
+// TestBothHTTP2Servers holds that the setting http2 chooses the server, and that clients speak HTTP/2 with either, but not with a cipher suite
+// that HTTP/2 forbids.
 func TestBothHTTP2Servers(t *testing.T) {
 	t.Parallel()
 	for _, which := range []string{"own", "std"} {
@@ -31,6 +38,76 @@ func TestBothHTTP2Servers(t *testing.T) {
 			defer res.Body.Close()
 			if res.ProtoMajor != 2 || res.StatusCode != http.StatusOK {
 				t.Errorf("got %s %s", res.Proto, res.Status)
+			}
+			weak := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{ //nolint:gosec // on purpose
+				tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}}}
+			if socket, err := weak.DialContext(t.Context(), "tcp", strings.TrimPrefix(c.Config.Host, "https://")); err == nil {
+				_ = socket.Close()
+				t.Error("a cipher suite without authenticated encryption was accepted")
+			}
+		})
+	}
+}
+
+// TestWindowsOfStrangers holds that the HTTP/2 server learns who is authenticated: only then a client may send bodies of more than 64 KiB
+// before they are read.
+func TestWindowsOfStrangers(t *testing.T) {
+	t.Parallel()
+	c := proatest.Start(t, proatest.Memory())
+	config, err := rest.TLSConfigFor(c.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.NextProtos = []string{"h2"}
+	stranger := config.Clone()
+	stranger.Certificates, stranger.GetClientCertificate = nil, nil
+	for name, as := range map[string]struct {
+		config *tls.Config
+		status string
+		grows  bool
+	}{
+		"anonymous":     {stranger, "200", false},
+		"administrator": {config, "200", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			socket, err := (&tls.Dialer{Config: as.config}).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.Config.Host, "https://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer socket.Close()
+			_ = socket.SetDeadline(time.Now().Add(time.Minute))
+			_, _ = io.WriteString(socket, http2.ClientPreface)
+			f := http2.NewFramer(socket, socket)
+			f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+			_ = f.WriteSettings()
+			var block strings.Builder
+			e := hpack.NewEncoder(&block)
+			for _, p := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "proa"}, {":path", "/version"}} {
+				_ = e.WriteField(hpack.HeaderField{Name: p[0], Value: p[1]})
+			}
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndStream: true, EndHeaders: true})
+			status, grew := "", false
+			for pinged, done := false, false; !done; {
+				frame, err := f.ReadFrame()
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch x := frame.(type) {
+				case *http2.MetaHeadersFrame:
+					status = x.PseudoValue("status")
+				case *http2.WindowUpdateFrame:
+					grew = grew || x.StreamID == 0 && x.Increment > 500_000
+				case *http2.PingFrame:
+					done = true
+				}
+				if status != "" && !pinged {
+					pinged = true
+					_ = f.WritePing(false, [8]byte{})
+				}
+			}
+			if status != as.status || grew != as.grows {
+				t.Errorf("got %s, and the window grew: %v", status, grew)
 			}
 		})
 	}

@@ -127,7 +127,7 @@ type abuse struct {
 	name      string
 	settings  []http2.Setting
 	do        func(*guest) string
-	ours, std string
+	ours, std string // one of those between bars; nothing is a connection that was closed without a word
 }
 
 func abuses() []abuse {
@@ -140,12 +140,12 @@ func abuses() []abuse {
 			return g.flood(20_000, func(i int) error {
 				return errors.Join(g.open(uint32(2*i+1), true, b), g.WriteRSTStream(uint32(2*i+1), http2.ErrCodeCancel))
 			})
-		}, "goaway ENHANCE_YOUR_CALM", "alive"},
+		}, "goaway ENHANCE_YOUR_CALM", "alive|goaway ENHANCE_YOUR_CALM|"},
 		{"ping flood", nil, func(g *guest) string {
 			return g.flood(20_000, func(int) error { return g.WritePing(false, [8]byte{}) })
-		}, "goaway ENHANCE_YOUR_CALM", "alive"},
+		}, "goaway ENHANCE_YOUR_CALM", "alive|goaway ENHANCE_YOUR_CALM|"},
 		{"settings flood", nil, func(g *guest) string { return g.flood(20_000, func(int) error { return g.WriteSettings() }) },
-			"goaway ENHANCE_YOUR_CALM", "alive"},
+			"goaway ENHANCE_YOUR_CALM", "alive|goaway ENHANCE_YOUR_CALM|"},
 		{"settings of 2000 entries", nil, func(g *guest) string {
 			_ = g.WriteSettings(slices.Repeat([]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1}}, 2000)...)
 			_ = g.WritePing(false, [8]byte{7})
@@ -237,7 +237,7 @@ func TestAbuses(t *testing.T) {
 					want = a.ours
 				}
 				g := guestOf(s, &tls.Config{}, a.settings...)
-				if got := a.do(g); got != want {
+				if got := a.do(g); !slices.Contains(strings.Split(want, "|"), got) {
 					t.Errorf("the client sees %q, want %q", got, want)
 				}
 				_ = g.socket.Close()

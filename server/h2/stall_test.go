@@ -285,3 +285,56 @@ func TestStallsAreForgiven(t *testing.T) {
 		_ = v.WriteRSTStream(1, http2.ErrCodeCancel)
 	}, noWindow())
 }
+
+// TestDeafClientsKeepNoHandler holds that handlers of strangers return, and with them their seats, though the client reads nothing of its
+// connection: nobody waits for the socket but a goroutine of the connection.
+func TestDeafClientsKeepNoHandler(t *testing.T) {
+	t.Parallel()
+	got := make(chan error, 100)
+	inBubble(t, bubbleConfig(), answering(1000, got), func(v *visitor) {
+		v.conn()
+		v.ignore()
+		for id := uint32(1); id < 20; id += 2 {
+			v.request(id, "GET", true)
+		}
+		if synctest.Wait(); len(got) != 10 {
+			t.Errorf("%d of 10 handlers have returned, for a client that reads nothing", len(got))
+		}
+		if v.after(2 * strangerStuck); len(v.server.conns) != 0 {
+			t.Error("the connection is still there")
+		}
+	})
+}
+
+// TestCollectedBodiesShareTheWindow holds that bodies which are being collected do not wait for each other's window: when they hold half of
+// it, their handlers start.
+func TestCollectedBodiesShareTheWindow(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), plain, func(v *visitor) {
+		for id := uint32(1); id < 20; id += 2 {
+			v.request(id, "POST", false, "content-length", "10000")
+		}
+		for range 5 {
+			for id := uint32(1); id < 20; id += 2 {
+				if err := v.WriteData(id, false, make([]byte, 1000)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		synctest.Wait() // and no time passes
+		c := v.conn()
+		c.mu.Lock()
+		if c.unread != 0 || c.collecting != 0 {
+			t.Errorf("of 50000 bytes %d are not read, and %d are being collected", c.unread, c.collecting)
+		}
+		c.mu.Unlock()
+		for id := uint32(1); id < 20; id += 2 {
+			if err := v.WriteData(id, true, make([]byte, 5000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := v.after(0); len(got) != 20 {
+			t.Errorf("ten requests got %q", got)
+		}
+	})
+}
