@@ -135,7 +135,7 @@ var stalls = map[string]struct {
 				case <-v.ended:
 					return
 				case <-time.After(time.Second):
-					_ = v.WriteWindowUpdate(1, 1)
+					_, _ = v.socket.Write(appendWindow(nil, 1, 1)) // the framer is not for two
 				}
 			}
 		}()
