@@ -156,7 +156,7 @@ func abuses() []abuse {
 			return g.flood(100_000, func(int) error { return g.WriteContinuation(1, false, nil) })
 		}, "goaway ENHANCE_YOUR_CALM", "goaway PROTOCOL_ERROR"},
 		{"a header of 2 MiB", nil, func(g *guest) string { ask(g, 1, "/", "x", strings.Repeat("x", 2<<20)); return g.ends() },
-			"goaway COMPRESSION_ERROR", "goaway COMPRESSION_ERROR"},
+			"goaway ENHANCE_YOUR_CALM", "goaway COMPRESSION_ERROR"},
 		{"fields of 1.1 MiB", nil, func(g *guest) string {
 			ask(g, 1, "/", slices.Repeat([]string{"x", strings.Repeat("x", 100_000)}, 11)...)
 			return g.ends()
@@ -332,18 +332,15 @@ func TestMemoryOfStrangers(t *testing.T) { // not parallel: it counts
 		}},
 		{"bodies", conns * 1 << 20, func(g *guest) {
 			b := g.fields("POST", "/hold", "content-length", "60000")
-			for i := range uint32(16) {
+			for i := range uint32(3) { // about as much as the default window allows
 				_ = g.open(2*i+1, false, b)
 				for range 3 {
-					if i >= 1 && g.socket.SetWriteDeadline(time.Now().Add(patience)) != nil {
-						return
-					}
 					_ = g.WriteData(2*i+1, false, make([]byte, 7_000))
 				}
-				if i == 2 { // that is what the default window allows
-					return
-				}
 			}
+		}},
+		{"a long value that was cut, after its answer", conns * 512 << 10, func(g *guest) {
+			_ = g.open(1, true, g.fields("GET", "/", "x", strings.Repeat("x", 1_000_000)))
 		}},
 	} {
 		held := map[string]uint64{}
@@ -355,6 +352,7 @@ func TestMemoryOfStrangers(t *testing.T) { // not parallel: it counts
 			for range conns {
 				g := guestOf(s, &tls.Config{})
 				row.do(g)
+				g.block, g.encoder = bytes.Buffer{}, nil // what the client keeps does not count
 				_ = g.WritePing(false, [8]byte{7})
 				for got := ""; got != "alive" && got != "closed" && got != "nothing"; got = g.ends() {
 				}

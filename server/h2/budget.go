@@ -21,6 +21,8 @@ const (
 	connectionCost = 32 << 10
 	// streamCost is what a request counts beside the bytes of its header.
 	streamCost = 2 << 10
+	// handlerCost is what a running handler counts while its connection is unauthenticated: its goroutine, above all.
+	handlerCost = 16 << 10
 	// headerFieldCost is what a header field counts beside its bytes: its place in the header map.
 	headerFieldCost = 64
 	// accountStep is how much the memory of a connection changes before the budget is told, so that small requests do not contend for it.
@@ -128,8 +130,10 @@ func (c *conn) evict() {
 // memory is what the connection holds: an estimate that errs on the high side.
 func (c *conn) memory() int64 {
 	n := c.headers + c.partialHeader + c.unread + c.parked + cap(c.out.bytes) + c.out.sending
-	if !c.closed && !c.authenticated.Load() {
-		n += connectionCost
+	if !c.authenticated.Load() {
+		if n += c.running * handlerCost; !c.closed {
+			n += connectionCost
+		}
 	}
 	return int64(n)
 }

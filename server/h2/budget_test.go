@@ -517,3 +517,41 @@ func TestCutOffBodies(t *testing.T) {
 		}
 	}
 }
+
+// TestTrailersAreBounded holds that fields which follow bodies count like headers.
+func TestTrailersAreBounded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+		v.block.Reset()
+		_ = v.encoder.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("x", 15_000), Sensitive: true})
+		trailer := slices.Repeat(v.block.Bytes(), 60)
+		for id := uint32(1); id < 7; id += 2 {
+			v.request(id, "POST", false, "x-hold", "1")
+			_ = v.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: trailer[:15_000], EndStream: true})
+			for rest := trailer[15_000:]; len(rest) > 0; rest = rest[min(len(rest), 15_000):] {
+				_ = v.WriteContinuation(id, len(rest) <= 15_000, rest[:min(len(rest), 15_000)])
+			}
+		}
+		v.wants(0, "reset 3 ENHANCE_YOUR_CALM", "reset 5 ENHANCE_YOUR_CALM")
+	})
+}
+
+// TestHandlersOfStrangersCount holds that a goroutine that serves a stranger counts in the budget, and that of a user does not.
+func TestHandlersOfStrangersCount(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+		for id := uint32(1); id < 20; id += 2 {
+			v.request(id, "GET", true, "x-hold", "1")
+		}
+		c := v.conn()
+		if n := v.server.unauthenticated.held.Load(); n < 10*handlerCost {
+			t.Errorf("ten handlers of a stranger count %d bytes", n)
+		}
+		c.mu.Lock()
+		c.authenticate()
+		c.mu.Unlock()
+		if n, m := v.server.unauthenticated.held.Load(), v.server.authenticated.held.Load(); n != 0 || m > 10*handlerCost {
+			t.Errorf("ten handlers of a user count %d and %d bytes", n, m)
+		}
+	})
+}

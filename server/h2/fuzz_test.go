@@ -77,6 +77,17 @@ func FuzzConn(f *testing.F) {
 		_ = f.WritePriority(1, http2.PriorityParam{StreamDep: 1})
 		_ = f.WriteWindowUpdate(0, 1<<31-1)
 	}))
+	f.Add(script(func(f *http2.Framer, fields func(...string) []byte) {
+		_ = f.WriteHeaders(head(1, fields(append(post, "content-length", "9", "cookie", "a", "cookie", "b", "host", "proa")...), false))
+		_ = f.WriteData(1, false, []byte("part"))
+		b := fields(append(post, "x", strings.Repeat("x", 5000))...)
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: b[:100], EndStream: true})
+		_ = f.WriteContinuation(3, false, b[100:2000])
+		_ = f.WriteContinuation(3, true, b[2000:])
+		_ = f.WriteWindowUpdate(3, 1)
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 2})
+		_ = f.WriteHeaders(head(1, fields("trailer", "x"), true))
+	}))
 	f.Add([]byte{})
 	cfg := rawConfig()
 	f.Fuzz(func(t *testing.T, said []byte) {
@@ -112,6 +123,7 @@ func FuzzHead(f *testing.F) {
 	f.Add(":method\nGET\n:scheme\nhttps\n:authority\nproa\n:path\n/a?b=c\ncookie\na=b\ncookie\nc=d\ntrailer\nx, y")
 	f.Add(":method\nCONNECT\n:authority\nproa:443")
 	f.Add(":method\nPUT\n:scheme\nhttp\nhost\nproa\n:path\n*\ncontent-length\n5\nte\ntrailers\nx\n1\nx\n2")
+	f.Add(":method\nGET\n:scheme\nhttps\n:authority\nproa\n:path\n/\nhost\nPROA\ncookie\na\ncookie\nb\ncookie\nc")
 	f.Add("\n\n:\n\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		h, known := newHead(1<<10), names{}

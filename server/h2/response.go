@@ -246,6 +246,8 @@ func (w *response) finish() {
 	w.conn.mu.Lock()
 	defer w.conn.mu.Unlock()
 	st := w.st
+	w.conn.parked += len(w.held) - w.parked // nobody but the client is waited for from here on
+	w.parked = len(w.held)
 	if st.failed == nil && !st.replied {
 		switch {
 		case w.length >= 0 && w.wrote < w.length && !w.mute():

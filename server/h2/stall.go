@@ -113,6 +113,7 @@ func (c *conn) stalls(st *stream) {
 // woken in the order in which they came. The lock is held, but not all the time.
 func (c *conn) awaitWindow(st *stream) {
 	c.stalls(st)
+	c.account()
 	if st.window > 0 && !st.starving {
 		st.starving = true
 		c.out.starving = append(c.out.starving, st)

@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -135,34 +136,29 @@ func (c *conn) takeHeaders(f frame, p []byte) error {
 
 // fields reads a block of fields, which may come in several frames with nothing between them.
 func (c *conn) fields(f frame, p []byte) error {
-	size := 0
+	if f.has(flagEndHeaders) {
+		return c.decode(p)
+	}
+	block, err := c.collect(f, p)
+	if err != nil {
+		return err
+	}
+	if err := c.decode(block); err != nil {
+		return err
+	}
+	// The decoder keeps the last block that it was given. A field of the static table, which nobody sees, takes its place.
+	c.decoder.SetEmitEnabled(false)
+	if _, err := c.decoder.Write([]byte{0x82}); err != nil {
+		return breach(compressionError, err.Error())
+	}
+	return c.decoder.Close()
+}
+
+// decode reads a complete block of fields into the head of the connection.
+func (c *conn) decode(block []byte) error {
 	c.decoder.SetEmitEnabled(true)
-	for n := 1; ; n++ {
-		if size += len(p); size > 2*c.Header || n > mostFragments {
-			return breach(enhanceYourCalm, "the fields of a request are too many")
-		}
-		if _, err := c.decoder.Write(p); err != nil {
-			return breach(compressionError, err.Error())
-		}
-		if f.has(flagEndHeaders) {
-			break
-		}
-		if n == 1 {
-			c.expect(time.Now().Add(c.Greeting))
-			defer c.continued()
-		}
-		c.mu.Lock()
-		c.partialHeader = size + c.head.cost
-		c.account()
-		c.mu.Unlock()
-		next, q, err := c.frame()
-		if err != nil {
-			return err
-		}
-		if next.kind != frameContinuation || next.stream != f.stream {
-			return breach(protocolError, "the fields of a request are interrupted")
-		}
-		f, p = next, q
+	if _, err := c.decoder.Write(block); err != nil {
+		return breach(compressionError, err.Error())
 	}
 	if err := c.decoder.Close(); err != nil {
 		return breach(compressionError, err.Error())
@@ -170,12 +166,38 @@ func (c *conn) fields(f frame, p []byte) error {
 	return nil
 }
 
-// continued says that a header which came in several frames is complete.
-func (c *conn) continued() {
-	c.expect(time.Time{})
+// collect puts a block of fields together that comes in several frames. The decoder gets it as a whole: it would keep room for the longest
+// string that was cut, as long as the connection lives.
+func (c *conn) collect(f frame, p []byte) ([]byte, error) {
+	c.expect(time.Now().Add(c.Greeting))
+	defer func() {
+		c.expect(time.Time{})
+		c.holdPartial(0)
+	}()
+	block := bytes.Clone(p)
+	for n := 2; !f.has(flagEndHeaders); n++ {
+		c.holdPartial(cap(block))
+		next, p, err := c.frame()
+		if err != nil {
+			return nil, err
+		}
+		if next.kind != frameContinuation || next.stream != f.stream {
+			return nil, breach(protocolError, "the fields of a request are interrupted")
+		}
+		if len(block)+len(p) > 2*c.Header || n > mostFragments {
+			return nil, breach(enhanceYourCalm, "the fields of a request are too many")
+		}
+		f, block = next, append(block, p...)
+	}
+	return block, nil
+}
+
+// holdPartial notes what the connection holds of a header that is not complete.
+func (c *conn) holdPartial(size int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.partialHeader = 0
+	c.partialHeader = size
+	c.account()
 }
 
 // open begins a stream. The lock is held.
@@ -207,10 +229,10 @@ func (c *conn) open(f frame, h *head) error {
 		req.Body = st.body
 	}
 	c.streams[st.id] = st
-	c.account()
 	if st.body != nil && st.body.small && !shy {
 		st.since = time.Now()
 		c.lookAt(st.since.Add(collectTime))
+		c.account()
 		return nil // it begins when the body is here, or does not come
 	}
 	return c.begin(st)
@@ -225,6 +247,7 @@ func (c *conn) begin(st *stream) error {
 	if c.running < c.Streams {
 		c.running++
 		st.running = true
+		c.account()
 		if c.resting == nil {
 			go c.work(st)
 			return nil
@@ -270,6 +293,7 @@ func (c *conn) next() *stream {
 		}
 	}
 	c.running--
+	c.account()
 	return nil
 }
 
@@ -351,6 +375,10 @@ func (c *conn) trailer(st *stream, f frame, h *head) error {
 	}
 	if !f.has(flagEndStream) || h.bad != "" || h.wide || h.pseudos != 0 {
 		c.abort(st, protocolError)
+		return c.poke()
+	}
+	if c.headers+h.cost > c.headerLimit() && len(h.header) > 0 {
+		c.abort(st, enhanceYourCalm)
 		return c.poke()
 	}
 	st.cost += h.cost
