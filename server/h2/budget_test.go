@@ -555,3 +555,17 @@ func TestHandlersOfStrangersCount(t *testing.T) {
 		}
 	})
 }
+
+// TestHeadersThatDoNotEndCount holds that what has come of a header counts before the rest comes.
+func TestHeadersThatDoNotEndCount(t *testing.T) {
+	t.Parallel()
+	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+		_ = v.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+		for range 50 {
+			_ = v.WriteContinuation(1, false, make([]byte, smallestFrame))
+		}
+		if v.conn(); v.server.unauthenticated.held.Load() < 50*smallestFrame {
+			t.Errorf("%d bytes count", v.server.unauthenticated.held.Load())
+		}
+	})
+}
