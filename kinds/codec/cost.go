@@ -1,0 +1,184 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+)
+
+// What decoding costs at its peak, in bytes of memory, as measured by TestCostBoundsMemory: each piece of punctuation
+// stands for the most expensive thing that it can make. An object of three bytes, {}, can become an element of a list of
+// large Go structs, which grows by being copied.
+const (
+	costObject  = 1600 // "{" of JSON and YAML
+	costKey     = 640  // ":" or "?" of YAML
+	costEntry   = 512  // "-" of YAML
+	costItem    = 360  // "," or "[" of YAML
+	costValue   = 72   // ":" "," or "[" of JSON
+	costMessage = 1600 // bytes in protobuf that can be a message
+	costField   = 64   // any other field of protobuf
+	costText    = 8    // a byte of text
+	costRaw     = 4    // a byte of protobuf
+	costAliases = 400_000 * 400
+)
+
+// maxMessageDepth is how deep Cost looks into messages of protobuf. Beyond it all bytes are taken for messages.
+const maxMessageDepth = 64
+
+// Cost returns about how many bytes of memory decoding data takes at most. It is found by one pass over data that makes
+// nothing, so that a request can be refused, or wait, before the memory is spent. It counts what could begin a value, also
+// in strings of YAML and comments: to be too high is harmless, to be too low is not.
+func Cost(m Media, data []byte) int64 {
+	switch m {
+	case Proto:
+		c := costProto(bytes.TrimPrefix(data, envelope), 0)
+		return costRaw*int64(len(data)) + c.whole + c.worst
+	case YAML:
+		return CostYAML(data)
+	case JSON:
+	}
+	return costText*int64(len(data)) + costJSON(data, costValue)
+}
+
+// CostYAML is Cost of YAML. JSON is YAML too, and there strings are known to be strings.
+func CostYAML(data []byte) int64 {
+	text := costText * int64(len(data))
+	if t := bytes.TrimLeft(data, " \t\r\n"); len(t) > 0 && t[0] == '{' && json.Valid(t) {
+		return text + costJSON(t, costItem)
+	}
+	var n [256]int64
+	entries := int64(0)
+	for i, c := range data {
+		n[c]++
+		if c == '-' && (i+1 == len(data) || separates(data[i+1])) {
+			entries++
+		}
+	}
+	text += n['{']*costObject + (n[':']+n['?'])*costKey + entries*costEntry + (n[',']+n['['])*costItem
+	if n['&'] > 0 && n['*'] > 0 && aliased(data) {
+		text += costAliases
+	}
+	return text
+}
+
+// separates says that a character can follow the "-" of a YAML list: a blank, a line break, or the first byte of one of the
+// line breaks of Unicode.
+func separates(c byte) bool { return c <= ' ' || c == 0xc2 || c == 0xe2 }
+
+// aliased says that YAML may use an alias: a name follows an asterisk, and before that one follows an ampersand. The decoder
+// itself refuses documents that aliases make larger than costAliases allows for.
+func aliased(data []byte) bool {
+	named := func(mark byte, from int) int {
+		for i := from; i+1 < len(data); i++ {
+			at := bytes.IndexByte(data[i:], mark)
+			if at < 0 {
+				return -1
+			}
+			if i += at; i+1 < len(data) && nameByte(data[i+1]) && (i == 0 || !nameByte(data[i-1])) {
+				return i
+			}
+		}
+		return -1
+	}
+	anchor := named('&', 0)
+	return anchor >= 0 && named('*', anchor) >= 0
+}
+
+func nameByte(c byte) bool {
+	return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
+}
+
+// costJSON is what the values of JSON cost beside its text; value is the cost of one that is no object.
+func costJSON(data []byte, value int64) (sum int64) {
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			i = endOfString(data, i+1)
+		case '{':
+			sum += costObject
+		case ':', ',', '[':
+			sum += value
+		}
+	}
+	return sum
+}
+
+// endOfString finds the quote that ends a string of JSON.
+func endOfString(data []byte, i int) int {
+	for i < len(data) {
+		at := bytes.IndexByte(data[i:], '"')
+		if at < 0 {
+			return len(data)
+		}
+		i += at
+		slashes := 0
+		for i-slashes > 0 && data[i-slashes-1] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+// protoCost is what bytes cost if they are a message.
+type protoCost struct {
+	whole int64 // what is sound in them
+	worst int64 // the most that is decoded of something in them that is not sound, before it fails
+	sound bool
+}
+
+// costProto is what the fields of a message cost. It is not known which bytes are a message, so all are read as one. Those
+// that are not sound cannot be a message of which anything follows: decoding ends with the first of them.
+func costProto(message []byte, depth int) (c protoCost) {
+	if depth > maxMessageDepth {
+		return protoCost{whole: int64(len(message)/2+1) * costMessage, sound: true}
+	}
+	for len(message) > 0 {
+		tag, n := binary.Uvarint(message)
+		if n <= 0 || tag>>3 == 0 {
+			return c.failed()
+		}
+		size, n, ok := protoSize(tag&7, message[n:], n)
+		if !ok || size > uint64(len(message)-n) {
+			return c.failed()
+		}
+		body := message[n : uint64(n)+size]
+		message = message[uint64(n)+size:]
+		c.whole += costField
+		if tag&7 != 2 {
+			continue
+		}
+		in := costProto(body, depth+1)
+		c.worst = max(c.worst, in.worst)
+		if in.sound {
+			c.whole += costMessage + in.whole
+		}
+	}
+	c.sound = true
+	return c
+}
+
+// failed is the cost of a message that is not sound from here on.
+func (c protoCost) failed() protoCost {
+	return protoCost{worst: c.whole + c.worst}
+}
+
+// protoSize returns how many bytes the value of a field has, and where it begins: at is the length of its tag.
+func protoSize(wire uint64, rest []byte, at int) (size uint64, begin int, ok bool) {
+	switch wire {
+	case 0:
+		_, n := binary.Uvarint(rest)
+		return uint64(max(n, 0)), at, n > 0
+	case 1:
+		return 8, at, true
+	case 2:
+		size, n := binary.Uvarint(rest)
+		return size, at + max(n, 0), n > 0
+	case 5:
+		return 4, at, true
+	}
+	return 0, at, false
+}

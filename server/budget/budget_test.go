@@ -1,0 +1,187 @@
+package budget_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"proa.dev/server/budget"
+)
+
+// take leases without waiting, or fails.
+func take(t *testing.T, b *budget.Budget, user string, bytes int64) *budget.Lease {
+	t.Helper()
+	l, err := b.Take(t.Context(), user, bytes)
+	if err != nil {
+		t.Fatalf("%s: %v", user, err)
+	}
+	return &l
+}
+
+// waiting begins to take a lease in the background; the channel tells how that ended.
+func waiting(ctx context.Context, b *budget.Budget, user string, bytes int64) (*budget.Lease, chan error) {
+	l, done := new(budget.Lease), make(chan error, 1)
+	go func() {
+		var err error
+		*l, err = b.Take(ctx, user, bytes)
+		done <- err
+	}()
+	synctest.Wait()
+	return l, done
+}
+
+// granted says whether a wait has ended well.
+func granted(done chan error) bool {
+	synctest.Wait()
+	select {
+	case err := <-done:
+		return err == nil
+	default:
+		return false
+	}
+}
+
+// TestOneUserDoesNotHoldAll: a user who holds a quarter waits, others do not, and it goes on when something is given back.
+func TestOneUserDoesNotHoldAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(400)
+		first := take(t, b, "a", 100)
+		second, done := waiting(t.Context(), b, "a", 1)
+		if granted(done) {
+			t.Fatal("a holds more than a quarter")
+		}
+		take(t, b, "b", 100).Release()
+		if first.Release(); !granted(done) {
+			t.Error("a waits, though it holds nothing")
+		}
+		second.Release()
+		second.Release()
+		if now, peak := b.Held(); now != 0 || peak != 200 {
+			t.Errorf("%d are held, %d were", now, peak)
+		}
+	})
+}
+
+// TestAllUsersDoNotHoldMore than the total, and are served in turn: a large lease is not kept out by small ones.
+func TestAllUsersDoNotHoldMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(400)
+		var held []*budget.Lease
+		for i := range 4 {
+			held = append(held, take(t, b, fmt.Sprint("u", i), 90))
+		}
+		large, largeDone := waiting(t.Context(), b, "large", 100)
+		_, smallDone := waiting(t.Context(), b, "small", 1)
+		if granted(largeDone) || granted(smallDone) {
+			t.Fatal("more is held than there is, or the small one was first")
+		}
+		if held[0].Release(); !granted(largeDone) || !granted(smallDone) {
+			t.Error("they still wait")
+		}
+		large.Release()
+		if _, peak := b.Held(); peak > 400 {
+			t.Errorf("%d were held", peak)
+		}
+	})
+}
+
+// TestTooLargeIsServedAlone: a lease of more than a user may hold is given when the user holds nothing.
+func TestTooLargeIsServedAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(400)
+		huge := take(t, b, "a", 1000)
+		_, done := waiting(t.Context(), b, "b", 1)
+		if granted(done) {
+			t.Fatal("b is served beside it")
+		}
+		if huge.Release(); !granted(done) {
+			t.Error("b still waits")
+		}
+	})
+}
+
+// TestWaitsEnd with ErrBusy after the longest wait or the deadline of the request, and leave nothing behind.
+func TestWaitsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(400)
+		held := take(t, b, "a", 100)
+		start := time.Now()
+		if _, err := b.Take(t.Context(), "a", 1); !errors.Is(err, budget.ErrBusy) || time.Since(start) != budget.Longest {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		short, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if _, err := b.Take(short, "a", 1); !errors.Is(err, budget.ErrBusy) {
+			t.Errorf("at its deadline: %v", err)
+		}
+		gone, leave := context.WithCancel(t.Context())
+		_, done := waiting(gone, b, "a", 1)
+		leave()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("a client that left: %v", err)
+		}
+		held.Release()
+		if now, _ := b.Held(); now != 0 {
+			t.Errorf("%d are held", now)
+		}
+	})
+}
+
+// TestGrowing does not wait, shrinking lets others go on.
+func TestGrowing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(400)
+		l := take(t, b, "a", 10)
+		if !l.Grow(500) {
+			t.Error("who is alone may not grow")
+		}
+		if l.Shrink(90); !l.Scarce() {
+			t.Error("much is held, and is not scarce")
+		}
+		other := take(t, b, "a", 10)
+		if other.Grow(1) {
+			t.Error("a user grew beyond its share")
+		}
+		_, done := waiting(t.Context(), b, "a", 50)
+		if l.Shrink(40); !granted(done) {
+			t.Error("it still waits")
+		}
+		none := budget.Lease{}
+		none.Shrink(1)
+		none.Release()
+		if !none.Grow(1) || none.Scarce() {
+			t.Error("a lease of nothing counts")
+		}
+		f := b.Force("a", 1000)
+		if now, _ := b.Held(); now != 1100 {
+			t.Errorf("%d are held", now)
+		}
+		f.Release()
+	})
+}
+
+// TestManyWaiters: there is an end to how many requests of a user wait, and to how many users are remembered.
+func TestManyWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(400)
+		ctx, stop := context.WithCancel(t.Context())
+		held := take(t, b, "a", 100)
+		for range 1000 {
+			go func() { _, _ = b.Take(ctx, "a", 1) }()
+		}
+		synctest.Wait()
+		start := time.Now()
+		if _, err := b.Take(ctx, "a", 1); !errors.Is(err, budget.ErrBusy) || time.Since(start) != 0 {
+			t.Errorf("one more waits: %v", err)
+		}
+		stop()
+		synctest.Wait()
+		held.Release()
+		for i := range 5000 {
+			take(t, b, fmt.Sprint(i), 1).Release()
+		}
+	})
+}
