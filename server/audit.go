@@ -201,7 +201,7 @@ func (s *Server) answered(t *audit.Trail, res *Response, e *encoder, sent []byte
 		plain := *e
 		plain.f.media, plain.f.pretty = codec.JSON, false
 		var buf bytes.Buffer
-		if err := plain.response(&buf, res); err == nil {
+		if err := plain.response(&buf, res, nil); err == nil {
 			t.Response(buf.Bytes())
 		}
 	}

@@ -27,6 +27,7 @@ func (s *Server) servePath(w *recorder, req *http.Request, who user.Info) {
 		return
 	}
 	if req.URL.Path == stream.TunnelPath && s.Nodes != nil {
+		w.last()
 		if err := s.Nodes.Open(w, req, who); err != nil {
 			s.fail(w, req, err)
 		}

@@ -3,11 +3,9 @@ package server
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/yaml"
 
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
@@ -21,10 +19,10 @@ type encoder struct {
 	f     format
 }
 
-// response writes an answer that is no watch.
-func (e *encoder) response(buf *bytes.Buffer, res *Response) error {
+// response writes an answer that is no watch. spill may take what is in the buffer after each item of a list; nil for never.
+func (e *encoder) response(buf *bytes.Buffer, res *Response, spill func() error) error {
 	if res.List != nil {
-		return e.list(buf, res.List)
+		return e.list(buf, res.List, spill)
 	}
 	if st, isStatus := res.Object.(*metav1.Status); isStatus {
 		plain := *e
@@ -59,14 +57,11 @@ func (e *encoder) raw(buf *bytes.Buffer, obj runtime.Object) error {
 // seen is a stored object in the version of the request.
 func (e *encoder) seen(o kind.Object) kind.Object { return fromHub(e.def, o) }
 
-// list writes a collection. The items are written one by one, without a typed list in between.
-func (e *encoder) list(buf *bytes.Buffer, l *List) error {
+// list writes a collection. The items are written one by one, without a typed list in between, and spill may take what is in
+// the buffer after each; nil for never.
+func (e *encoder) list(buf *bytes.Buffer, l *List, spill func() error) error {
 	if e.f.shape == tabular {
-		objects := make([]kind.Object, len(l.Items))
-		for i, it := range l.Items {
-			objects[i] = e.seen(it.Object)
-		}
-		return e.raw(buf, e.table(objects, l.Meta, true))
+		return e.tables(buf, l, spill)
 	}
 	listKind, apiVersion := e.def.Kind+"List", e.def.GroupVersion().String()
 	item := e.seen
@@ -75,51 +70,27 @@ func (e *encoder) list(buf *bytes.Buffer, l *List) error {
 		item = func(o kind.Object) kind.Object { return e.partialOf(e.seen(o)) }
 	}
 	if e.f.media == codec.Proto {
-		return protoList(buf, apiVersion, listKind, l, item)
+		return protoList(buf, &runtime.TypeMeta{APIVersion: apiVersion, Kind: listKind}, l, item, spill)
 	}
-	start := buf.Len()
-	if err := jsonList(buf, apiVersion, listKind, l, item); err != nil {
-		return err
-	}
-	switch {
-	case e.f.media == codec.YAML:
-		text, err := yaml.JSONToYAML(buf.Bytes()[start:])
-		if err != nil {
-			return err
-		}
-		buf.Truncate(start)
-		buf.Write(text)
-	case e.f.pretty:
-		text := bytes.Clone(buf.Bytes()[start:])
-		buf.Truncate(start)
-		return json.Indent(buf, text, "", "  ")
-	}
-	return nil
-}
-
-func jsonList(buf *bytes.Buffer, apiVersion, listKind string, l *List, item func(kind.Object) kind.Object) error {
-	meta, err := json.Marshal(l.Meta)
+	s, err := collection(apiVersion, listKind, l, item)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(buf, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, listKind, apiVersion, meta)
-	enc := json.NewEncoder(buf)
-	for i, it := range l.Items {
-		if i > 0 {
-			buf.WriteByte(',')
-		}
-		o := item(it.Object)
-		at := buf.Len()
-		if err := enc.Encode(o); err != nil {
-			return err
-		}
-		buf.Truncate(buf.Len() - 1) // the line break of the encoder
-		if _, keepType := o.(*metav1.PartialObjectMetadata); !keepType {
-			dropType(buf, at)
-		}
+	s.spill = spill
+	return e.sequence(buf, s)
+}
+
+// tables writes a collection as a table.
+func (e *encoder) tables(buf *bytes.Buffer, l *List, spill func() error) error {
+	if len(l.Items) == 1 { // which may be a projection, with columns of another kind
+		return e.raw(buf, e.table([]kind.Object{e.seen(l.Items[0].Object)}, l.Meta, true))
 	}
-	buf.WriteString("]}\n")
-	return nil
+	s, err := e.tableOf(l)
+	if err != nil {
+		return err
+	}
+	s.spill = spill
+	return e.sequence(buf, s)
 }
 
 // dropType removes kind and apiVersion, which items of a list do not carry. Every type has them first.
@@ -136,40 +107,6 @@ func dropType(buf *bytes.Buffer, at int) {
 type protoMessage interface {
 	Size() int
 	MarshalToSizedBuffer([]byte) (int, error)
-}
-
-// protoList writes a list message in its envelope: metadata is field 1 and items are field 2 of every list. Sizes are
-// known beforehand, so every byte is written once, to its place.
-func protoList(buf *bytes.Buffer, apiVersion, listKind string, l *List, item func(kind.Object) kind.Object) error {
-	parts := make([]protoMessage, 0, len(l.Items)+1)
-	parts = append(parts, &l.Meta)
-	for _, it := range l.Items {
-		m, ok := item(it.Object).(protoMessage)
-		if !ok {
-			return fmt.Errorf("%s has no protobuf form", listKind)
-		}
-		parts = append(parts, m)
-	}
-	raw := 0
-	for _, m := range parts {
-		n := m.Size()
-		raw += 1 + varintLen(n) + n
-	}
-	typeMeta := &runtime.TypeMeta{APIVersion: apiVersion, Kind: listKind}
-	buf.Grow(raw + 64 + len(apiVersion) + len(listKind))
-	buf.WriteString("k8s\x00")
-	if err := protoField(buf, 1, typeMeta); err != nil {
-		return err
-	}
-	protoHead(buf, 2, raw)
-	for i, m := range parts {
-		if err := protoField(buf, byte(min(i+1, 2)), m); err != nil {
-			return err
-		}
-	}
-	protoHead(buf, 3, 0) // no content encoding
-	protoHead(buf, 4, 0) // no content type
-	return nil
 }
 
 func protoField(buf *bytes.Buffer, number byte, m protoMessage) error {
@@ -239,26 +176,36 @@ func (e *encoder) table(objects []kind.Object, meta metav1.ListMeta, columns boo
 		t.ColumnDefinitions = e.def.Columns
 	}
 	t.Rows = make([]metav1.TableRow, 0, len(objects))
-	mark := func(kind.Object, []any) {}
-	if e.def.InList != nil {
-		mark = e.def.InList(objects)
-	}
+	mark := e.marks(objects)
 	for _, o := range objects {
-		row := metav1.TableRow{Cells: e.def.Row(o)}
-		mark(o, row.Cells)
-		if e.def.RowConditions != nil {
-			row.Conditions = e.def.RowConditions(o)
-		}
-		switch e.f.include {
-		case metav1.IncludeNone:
-		case metav1.IncludeObject:
-			row.Object.Object = o
-		default:
-			row.Object.Object = e.partialOf(o)
-		}
-		t.Rows = append(t.Rows, row)
+		t.Rows = append(t.Rows, *e.row(o, mark))
 	}
 	return t
+}
+
+// marks returns what completes the cells of a row by what else is in the list.
+func (e *encoder) marks(objects []kind.Object) func(kind.Object, []any) {
+	if e.def.InList == nil {
+		return func(kind.Object, []any) {}
+	}
+	return e.def.InList(objects)
+}
+
+// row shows an object as a row.
+func (e *encoder) row(o kind.Object, mark func(kind.Object, []any)) *metav1.TableRow {
+	row := &metav1.TableRow{Cells: e.def.Row(o)}
+	mark(o, row.Cells)
+	if e.def.RowConditions != nil {
+		row.Conditions = e.def.RowConditions(o)
+	}
+	switch e.f.include {
+	case metav1.IncludeNone:
+	case metav1.IncludeObject:
+		row.Object.Object = o
+	default:
+		row.Object.Object = e.partialOf(o)
+	}
+	return row
 }
 
 // frame writes one event of a watch.

@@ -37,7 +37,7 @@ func TestListsAreThoseOfTheCodec(t *testing.T) {
 		for _, m := range []codec.Media{codec.JSON, codec.Proto} {
 			var got, want bytes.Buffer
 			e := &encoder{codec: s.State.Codec, def: def, f: format{media: m}}
-			if err := e.list(&got, l); err != nil {
+			if err := e.list(&got, l, nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.State.Codec.Append(&want, m, typed); err != nil {

@@ -1,14 +1,12 @@
 package server
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -29,7 +27,6 @@ import (
 	"proa.dev/hop"
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
-	"proa.dev/server/audit"
 	"proa.dev/server/authz"
 	"proa.dev/server/discovery"
 	"proa.dev/server/fair"
@@ -37,9 +34,6 @@ import (
 
 // maxBody bounds a request body.
 const maxBody = 3 << 20
-
-// gzipFrom is the size from which an answer is worth compressing.
-const gzipFrom = 128 << 10
 
 // ServeHTTP is the adapter between HTTP and the pipeline: bytes become a Request, a Response becomes bytes.
 func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -49,27 +43,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if rt.verb == "list" && truth(req.URL.Query(), "watch") {
 		rt.verb = "watch"
 	}
-	out := &recorder{ResponseWriter: w}
+	out := &recorder{ResponseWriter: w, lasting: rt.resource && lasts(rt.sub)}
 	inflight := s.inflight(&rt)
 	inflight.Add(1)
 	defer func() {
 		inflight.Add(-1)
-		if p := recover(); p != nil {
-			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				panic(p)
-			}
-			s.Log.Error("a request failed unexpectedly", "path", req.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			out.trail.Panicked(p)
-			out.trail = nil
-			if out.code == 0 {
-				s.fail(out, req, apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
-			}
-		}
+		abort := s.recovered(recover(), out, req)
+		out.finish()
 		out.trail.Done(out.code)
 		if s.Observe != nil {
 			o := s.observation(req, rt)
 			o.Code, o.Bytes, o.Took = out.code, out.bytes, time.Since(start)
 			s.Observe(o)
+		}
+		if abort {
+			panic(http.ErrAbortHandler)
 		}
 	}()
 	if s.Plain {
@@ -79,9 +67,23 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	id := auditID(req)
 	head.Set("Audit-Id", id)
 	head.Set("Cache-Control", "no-cache, private")
+	ctx := req.Context() //nolint:contextcheck // a bounded one is made from it
+	if !rt.lasts(req.URL.Path) {
+		timeout, err := timeoutOf(req)
+		if err != nil {
+			out.lease = s.memory.answers.Force(user.Anonymous, leastHeld)
+			out.trail = s.trail(req, &rt, nil, id, start)
+			s.fail(out, req, err)
+			return
+		}
+		l := limit(ctx, start.Add(timeout))
+		defer l.end()
+		ctx = l
+	}
 	who, err := s.Authn.Request(req)
 	if err != nil {
 		s.Log.Debug("not authenticated", "path", req.URL.Path, "err", err)
+		out.lease = s.memory.answers.Force(user.Anonymous, leastHeld)
 		out.trail = s.trail(req, &rt, nil, id, start)
 		s.fail(out, req, apierrors.NewUnauthorized("Unauthorized"))
 		return
@@ -100,19 +102,49 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if impersonating {
 		out.trail.Impersonated(who)
 	}
-	flow := s.queue.ofHTTP(&rt, req.URL.Path, who)
-	tell(head, &flow)
+	by := &asker{who, s.queue.ofHTTP(&rt, req.URL.Path, who), start}
+	tell(head, &by.flow)
+	if !out.lasting {
+		if err := s.admit(ctx, out, who.GetName()); err != nil {
+			s.fail(out, req, err)
+			return
+		}
+	}
+	out.seat.flow = &by.flow
 	if rt.resource {
-		s.serveResource(out, req, rt, &asker{who, flow, start})
+		s.serveResource(ctx, out, req, rt, by)
 		return
 	}
-	leave, err := seated(flow.Enter(req.Context(), 1))
+	leave, err := seated(by.flow.Enter(ctx, 1))
 	if err != nil {
 		s.fail(out, req, err)
 		return
 	}
-	defer leave()
+	out.seat.take(leave)
+	out.hold()
 	s.servePath(out, req, who)
+	out.seat.free()
+	out.send()
+}
+
+// recovered answers a request that has panicked, and says whether the answer must be seen to be incomplete: the handler aborted
+// it, or it could not be sent as a whole.
+func (s *Server) recovered(p any, out *recorder, req *http.Request) (abort bool) {
+	if p == nil {
+		return out.broken != nil
+	}
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		return true
+	}
+	s.Log.Error("a request failed unexpectedly", "path", req.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	out.trail.Panicked(p)
+	out.trail = nil
+	out.forget()
+	if out.code == 0 {
+		s.fail(out, req, apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
+		return out.broken != nil
+	}
+	return true
 }
 
 // asker is whose request it is, where it belongs, and when it came.
@@ -178,58 +210,15 @@ func (s *Server) inflight(rt *route) *atomic.Int64 {
 // InFlight is how many requests that read, and that write, are being served; those that last are not among them.
 func (s *Server) InFlight() (reading, writing int64) { return s.reading.Load(), s.writing.Load() }
 
-// recorder remembers the status of an answer.
-type recorder struct {
-	http.ResponseWriter
-	code  int
-	bytes int64
-	trail *audit.Trail // nil for none
-}
-
-// WriteHeader remembers the code.
-func (r *recorder) WriteHeader(code int) {
-	r.code = code
-	r.trail.Started(code)
-	r.ResponseWriter.WriteHeader(code)
-}
-
-// Write counts the bytes.
-func (r *recorder) Write(b []byte) (int, error) {
-	if r.code == 0 {
-		r.code = http.StatusOK
-		r.trail.Started(r.code)
-	}
-	n, err := r.ResponseWriter.Write(b)
-	r.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-// Hijack gives the connection to a WebSocket.
-func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	r.code = http.StatusSwitchingProtocols
-	r.trail.Started(r.code)
-	return http.NewResponseController(r.ResponseWriter).Hijack()
-}
-
-// Flush sends what was written.
-func (r *recorder) Flush() {
-	if f, ok := r.ResponseWriter.(http.Flusher); ok {
-		f.Flush()
-	}
-}
-
 // serveResource serves a request for a resource.
-func (s *Server) serveResource(w *recorder, req *http.Request, rt route, by *asker) {
+func (s *Server) serveResource(ctx context.Context, w *recorder, req *http.Request, rt route, by *asker) {
 	who := by.Info
 	def := s.State.defs.Load().byVersion[rt.gvr]
 	if def == nil || (def.Scope == kind.Cluster && rt.namespace != "" && rt.gvr.Resource != "namespaces") {
 		s.lost(w, req, rt, who)
 		return
 	}
-	r := &Request{Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent(), trail: w.trail, flow: &by.flow, noWatchList: s.NoWatchList}
+	r := &Request{Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent(), trail: w.trail, flow: &by.flow, seat: &w.seat, answer: &w.lease, noWatchList: s.NoWatchList}
 	r.Clock.Begin(by.start)
 	r.Clock.Done(hop.Authenticate)
 	if def.Scope == kind.Cluster {
@@ -256,6 +245,8 @@ func (s *Server) serveResource(w *recorder, req *http.Request, rt route, by *ask
 		return
 	}
 	if r.Sub != nil && r.Sub.Connect != nil && r.Name != "" {
+		w.last()
+		r.seat = nil
 		s.serveStream(w, req, r, rt.rest)
 		return
 	}
@@ -267,7 +258,7 @@ func (s *Server) serveResource(w *recorder, req *http.Request, rt route, by *ask
 		s.fail(w, req, err)
 		return
 	}
-	s.answerHTTP(w, req, r)
+	s.answerHTTP(ctx, w, req, r)
 }
 
 // lost answers a request for something that is not served. Who may not ask does not learn that.
@@ -288,7 +279,8 @@ func (s *Server) lost(w *recorder, req *http.Request, rt route, who user.Info) {
 }
 
 // answerHTTP reads the rest of a request, runs it and writes the answer.
-func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
+func (s *Server) answerHTTP(ctx context.Context, w *recorder, req *http.Request, r *Request) {
+	defer r.release()
 	f, err := negotiate(req, !r.Def.Asked, r.Verb == "watch")
 	if err == nil {
 		err = f.suits(r)
@@ -302,7 +294,7 @@ func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 		}
 	}
 	if err == nil {
-		err = s.readRequest(w, req, r)
+		err = s.readRequest(ctx, w, req, r)
 	}
 	if err != nil {
 		if r.Def.Deprecated != "" && !unroutable(r, err) {
@@ -316,22 +308,8 @@ func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 		s.fail(w, req, err)
 		return
 	}
-	ctx := req.Context() //nolint:contextcheck // a bounded one is made from it
-	if r.Verb != "watch" {
-		most := time.Minute
-		if t := req.URL.Query().Get("timeout"); t != "" {
-			d, err := time.ParseDuration(t)
-			if err != nil {
-				s.fail(w, req, badRequest("invalid timeout specified in the request URL: %v", err))
-				return
-			}
-			most = min(most, d)
-		}
-		l := limit(ctx, most)
-		defer l.end()
-		ctx = l
-	}
 	res, err := s.Serve(ctx, r)
+	r.release()
 	warnings(w, r)
 	if err != nil {
 		s.fail(w, req, err)
@@ -347,7 +325,7 @@ func (s *Server) answerHTTP(w *recorder, req *http.Request, r *Request) {
 		s.stream(w, req, res.Watch, e)
 		return
 	}
-	s.write200(w, req, res, e)
+	s.writeAnswer(w, req, res, e)
 }
 
 func warnings(w http.ResponseWriter, r *Request) {
@@ -366,30 +344,11 @@ func warnings(w http.ResponseWriter, r *Request) {
 	}
 }
 
-// buffers are reused between answers.
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-func (s *Server) write200(w *recorder, req *http.Request, res *Response, e *encoder) {
-	buf := buffers.Get().(*bytes.Buffer)
-	buf.Reset()
-	defer func() {
-		if buf.Cap() < 1<<20 {
-			buffers.Put(buf)
-		}
-	}()
-	if err := e.response(buf, res); err != nil {
-		s.fail(w, req, err)
-		return
-	}
-	s.answered(w.trail, res, e, buf.Bytes())
-	send(w, req, res.Code, e.f.media.ContentType(), buf.Bytes())
-}
-
 // send writes an answer, compressed when it is large and the client can read that.
 func send(w http.ResponseWriter, req *http.Request, code int, contentType string, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
-	if len(body) < gzipFrom || !strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
+	if len(body) < piece || !acceptsGzip(req) {
 		h.Set("Content-Length", strconv.Itoa(len(body)))
 		w.WriteHeader(code)
 		_, _ = w.Write(body) // a client that left does not need to be told
@@ -440,7 +399,7 @@ func (s *Server) fail(w http.ResponseWriter, req *http.Request, err error) {
 }
 
 // readRequest reads the query and the body.
-func (s *Server) readRequest(w http.ResponseWriter, req *http.Request, r *Request) error {
+func (s *Server) readRequest(ctx context.Context, w http.ResponseWriter, req *http.Request, r *Request) error {
 	q := req.URL.Query()
 	if r.Verb == "get" {
 		r.Options.List.ResourceVersion = q.Get("resourceVersion")
@@ -467,7 +426,10 @@ func (s *Server) readRequest(w http.ResponseWriter, req *http.Request, r *Reques
 	if r.Verb == "list" || r.Verb == "watch" {
 		return nil
 	}
-	body, err := readAll(w, req)
+	if err := s.admitBody(ctx, r, req.ContentLength); err != nil {
+		return err
+	}
+	body, err := readAll(ctx, w, req)
 	if _, tooBig := errors.AsType[*http.MaxBytesError](err); tooBig {
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
 	}
@@ -475,6 +437,10 @@ func (s *Server) readRequest(w http.ResponseWriter, req *http.Request, r *Reques
 		return badRequest("unable to read the body: %v", err)
 	}
 	r.Body = body
+	r.leases[0].Shrink(int64(len(body)))
+	if err := s.admitDecoding(ctx, r, contentType); err != nil {
+		return err
+	}
 	if r.Verb == "patch" {
 		r.Media = codec.JSON
 		return nil
@@ -489,11 +455,18 @@ func (s *Server) readRequest(w http.ResponseWriter, req *http.Request, r *Reques
 	return nil
 }
 
-// readAll reads the body of a request, which may be here as a whole, as a small one is.
-func readAll(w http.ResponseWriter, req *http.Request) ([]byte, error) {
+// readAll reads the body of a request, which may be here as a whole, as a small one is. Otherwise it must be here when the
+// time of the request is over.
+func readAll(ctx context.Context, w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	if b, ok := req.Body.(interface{ Whole() ([]byte, bool) }); ok {
 		if p, ok := b.Whole(); ok && len(p) <= maxBody {
 			return p, nil
+		}
+	}
+	if at, ok := ctx.Deadline(); ok && req.Body != http.NoBody {
+		c := http.NewResponseController(w)
+		if c.SetReadDeadline(at) == nil {
+			defer func() { _ = c.SetReadDeadline(time.Time{}) }()
 		}
 	}
 	return readTo(http.MaxBytesReader(w, req.Body, maxBody), req.ContentLength)
@@ -541,6 +514,15 @@ func (s *Server) readDelete(r *Request, q url.Values, contentType string) error 
 	return nil
 }
 
+// watchSink sends the events of a watch to a client of HTTP.
+type watchSink struct{ *recorder }
+
+// stated says that the present state is sent. From now on the client may take its time.
+func (w watchSink) stated() { w.last() }
+
+// encoded says that all of the state is encoded: what is left of it is a piece.
+func (w watchSink) encoded() { w.seat.free() }
+
 // stream sends the events of a watch.
 func (s *Server) stream(w *recorder, req *http.Request, st *Stream, e *encoder) {
 	if strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
@@ -556,5 +538,5 @@ func (s *Server) stream(w *recorder, req *http.Request, st *Stream, e *encoder) 
 	w.WriteHeader(http.StatusOK)
 	w.Flush()
 	e.f.pretty = false
-	st.run(req.Context(), e, w)
+	st.run(req.Context(), e, watchSink{w})
 }

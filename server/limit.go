@@ -18,9 +18,7 @@ type bounded struct {
 	stop  context.CancelFunc
 }
 
-func limit(ctx context.Context, d time.Duration) *bounded {
-	return &bounded{Context: ctx, at: time.Now().Add(d)}
-}
+func limit(ctx context.Context, at time.Time) *bounded { return &bounded{Context: ctx, at: at} }
 
 // Deadline is when it ends.
 func (l *bounded) Deadline() (time.Time, bool) {

@@ -11,7 +11,10 @@ import (
 // Whatever is asked of a bounded context, and in whichever order, it answers as one of context.WithTimeout would.
 func TestBounded(t *testing.T) {
 	type key struct{}
-	within := func(ctx context.Context) (context.Context, func()) { l := limit(ctx, time.Minute); return l, l.end }
+	within := func(ctx context.Context) (context.Context, func()) {
+		l := limit(ctx, time.Now().Add(time.Minute))
+		return l, l.end
+	}
 	library := func(ctx context.Context) (context.Context, func()) {
 		c, stop := context.WithTimeout(ctx, time.Minute)
 		return c, stop

@@ -33,6 +33,16 @@ type Response struct {
 type List struct {
 	Meta  metav1.ListMeta
 	Items []*watch.Entry
+	// once says that the list is written only once. Items are let go of when they are written: they may have changed in the
+	// cache since, and be held by nobody else.
+	once bool
+}
+
+// written says that nobody needs an item any more.
+func (l *List) written(i int) {
+	if l.once {
+		l.Items[i] = nil
+	}
 }
 
 // Serve takes one authenticated request through hops 3 to 8.
@@ -44,7 +54,11 @@ func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	if r.seat != nil {
+		r.seat.take(leave) // until the answer is sent
+	} else {
+		defer leave()
+	}
 	if err := s.authorize(ctx, r); err != nil {
 		return nil, err
 	}

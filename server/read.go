@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -247,13 +248,32 @@ func (s *Server) continued(ctx context.Context, r *Request) (*List, error) {
 	return s.past(ctx, r, t.Rev, prefix+t.Start, true)
 }
 
+// pastPart is how many objects are read from the past at a time.
+const pastPart = 500
+
+// pastCost is how many bytes an object of the past takes for each byte in the store. Unlike one of the cache it is nobody else's.
+const pastCost = 6
+
+// holds counts what was read of the past as held by the answer, and says whether it may be.
+func (r *Request) holds(pairs []kv.Pair) bool {
+	if r.answer == nil {
+		return true
+	}
+	size := int64(0)
+	for i := range pairs {
+		size += int64(len(pairs[i].Value))
+	}
+	return r.answer.Grow(pastCost * size)
+}
+
 // past reads a page from the store at a revision. A negative one means the newest: what an inconsistent
 // continue token asks for.
 func (s *Server) past(ctx context.Context, r *Request, rev int64, from string, isContinue bool) (*List, error) {
 	def, o := r.Def.Storage(), &r.Options.List
 	prefix := scope(def, r.Namespace)
 	keep := hubKeep(r.Def, o.keep(r.Def))
-	q := kv.Range{Prefix: prefix, From: from, Limit: o.Limit, Rev: max(rev, 0)}
+	// Without a limit it is read in parts, too, and what was read is counted.
+	q := kv.Range{Prefix: prefix, From: from, Limit: cmp.Or(o.Limit, pastPart), Rev: max(rev, 0)}
 	l := &List{}
 	for {
 		page, err := s.State.Store.List(ctx, q)
@@ -270,6 +290,9 @@ func (s *Server) past(ctx context.Context, r *Request, rev int64, from string, i
 			rev = page.Rev
 		}
 		q.Rev = rev
+		if !r.holds(page.Pairs) {
+			return nil, tooMany()
+		}
 		for _, p := range page.Pairs {
 			e, err := s.State.entry(def, p)
 			if err != nil {

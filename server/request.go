@@ -22,6 +22,7 @@ import (
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/audit"
+	"proa.dev/server/budget"
 	"proa.dev/server/fair"
 )
 
@@ -47,9 +48,12 @@ type Request struct {
 	Options Options
 	Clock   hop.Clock
 
-	flow        *fair.Flow // where it belongs; nil before that is known
-	noWatchList bool       // it may not ask for the present state at the beginning of a watch
-	compact     bool       // the answer goes out as protobuf and nowhere else
+	flow        *fair.Flow      // where it belongs; nil before that is known
+	seat        *seat           // where to leave its seat when it is to be kept after Serve; nil for nowhere
+	answer      *budget.Lease   // what the answer holds; nil when nobody counts that
+	leases      [2]budget.Lease // what the body holds: as it was read, and decoded
+	noWatchList bool            // it may not ask for the present state at the beginning of a watch
+	compact     bool            // the answer goes out as protobuf and nowhere else
 	warnings    []string
 	trail       *audit.Trail // nil for none
 	// joined is what admission plugins add to the transaction of this attempt.

@@ -89,6 +89,14 @@ func verbOf(method string, named, watching bool) string {
 	return ""
 }
 
+// lasts says that a request may take as long as its client wants.
+func (r *route) lasts(path string) bool {
+	if !r.resource {
+		return strings.HasPrefix(path, "/debug/pprof/")
+	}
+	return r.verb == "watch" || lasts(r.sub)
+}
+
 // fits says that the method exists for the path: collections cannot be replaced, objects not be created.
 func (r *route) fits(def *kind.Def) bool {
 	switch r.verb {

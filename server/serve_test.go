@@ -359,7 +359,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	open[0].run(ctx, &encoder{codec: r.State.Codec, def: open[0].def, f: format{media: codec.JSON}}, &recorder{ResponseWriter: httptest.NewRecorder()})
+	open[0].run(ctx, &encoder{codec: r.State.Codec, def: open[0].def, f: format{media: codec.JSON}}, watchSink{&recorder{ResponseWriter: httptest.NewRecorder()}})
 	res, err := r.ask("watch", "configmaps", "ns", "", nil)
 	if err != nil {
 		t.Fatalf("after one has ended: %v", err)

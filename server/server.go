@@ -67,6 +67,8 @@ type Config struct {
 	Plain, NoWatchList bool
 	// Watches bounds the open watches of clients.
 	Watches int
+	// Memory bounds the bytes that requests of HTTP hold together; 0 for DefaultMemory.
+	Memory int64
 }
 
 // Plugin is an admission step.
@@ -80,6 +82,7 @@ type Server struct {
 	Config
 	queue   *queue
 	turns   turns
+	memory  memory
 	watches atomic.Int64 // open now
 
 	reading, writing, lasting atomic.Int64 // requests that are being served
@@ -98,9 +101,10 @@ func New(c Config) *Server {
 		c.Fair = fair.New(Seats)
 	}
 	c.Watches = cmp.Or(c.Watches, 50000)
+	c.Memory = cmp.Or(c.Memory, DefaultMemory)
 	if c.Authz != nil {
 		c.Authz = patient{c.Authz, NewRBACView(c.State)}
 	}
 	boundPatches()
-	return &Server{Config: c, queue: newQueue(c.State, c.Fair)}
+	return &Server{Config: c, queue: newQueue(c.State, c.Fair), memory: newMemory(c.Memory)}
 }

@@ -25,6 +25,7 @@ type Stream struct {
 	initial   bool           // end the state with a bookmark that says so
 	bookmarks bool
 	lasts     time.Duration
+	framed    bool // every event is a message of its own
 	ended     func()
 	sent      func(events int) // may be nil
 }
@@ -79,10 +80,13 @@ func (s *Server) watch(ctx context.Context, r *Request) (*Response, error) {
 	return &Response{Code: http.StatusOK, Watch: st}, nil
 }
 
-// sink receives the frames of a watch; Flush sends what was written.
+// sink receives the frames of a watch; Flush sends what was written. It is told when the present state, with which a watch may
+// begin, is encoded, and when it is sent.
 type sink interface {
 	Write([]byte) (int, error)
 	Flush()
+	encoded()
+	stated()
 }
 
 // bookmarkEvery is how often a quiet watch tells its client that it is still up to date.
@@ -151,20 +155,37 @@ func (st *Stream) encode(e *encoder, it watch.Item, header *bool) ([]byte, error
 	return it.Event.Encoded(it.As, e.f, func(t watch.Type, o kind.Object) ([]byte, error) { return e.frame(t, o, false) })
 }
 
+// sendState sends the present state, as much at a time as makes a piece, and says whether the client took it.
 func (st *Stream) sendState(e *encoder, out sink, header *bool) bool {
-	for _, entry := range st.state {
+	defer out.stated()
+	buf := buffers.Get().(*bytes.Buffer)
+	buf.Reset()
+	defer recycle(buf)
+	write := func() bool {
+		_, err := out.Write(buf.Bytes())
+		buf.Reset()
+		return err == nil
+	}
+	for i, entry := range st.state {
 		frame, err := e.frame(watch.Added, entry.Object, *header)
 		if err != nil {
-			st.fail(e, out, err)
+			if buf.Len() == 0 || write() {
+				st.fail(e, out, err)
+			}
 			return false
 		}
 		*header = false
-		if _, err := out.Write(frame); err != nil {
+		st.state[i] = nil // the object may have changed since, and be held by nobody else
+		if buf.Write(frame); (buf.Len() >= piece || st.framed) && !write() {
 			return false
 		}
 	}
 	st.count(len(st.state))
 	st.state = nil
+	out.encoded()
+	if buf.Len() > 0 && !write() {
+		return false
+	}
 	if st.initial && st.bookmarks {
 		return st.bookmark(e, out, st.rev, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"golang.org/x/net/websocket"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // streamWebSocket sends the events of a watch as messages of a WebSocket: text for JSON, binary for protobuf.
-func (s *Server) streamWebSocket(w http.ResponseWriter, req *http.Request, st *Stream, e *encoder) {
+func (s *Server) streamWebSocket(w *recorder, req *http.Request, st *Stream, e *encoder) {
 	binary := e.f.media == codec.Proto
 	handler := func(ws *websocket.Conn) {
 		if ws.PayloadType = websocket.TextFrame; binary {
@@ -27,7 +28,8 @@ func (s *Server) streamWebSocket(w http.ResponseWriter, req *http.Request, st *S
 				}
 			}
 		}()
-		st.run(ctx, e, message{ws, binary})
+		st.framed = true
+		st.run(ctx, e, &message{Conn: ws, binary: binary, rec: w})
 	}
 	// Credentials were checked before; the origin says nothing about them.
 	websocket.Server{Handler: handler, Handshake: func(c *websocket.Config, _ *http.Request) error {
@@ -42,11 +44,27 @@ func (s *Server) streamWebSocket(w http.ResponseWriter, req *http.Request, st *S
 type message struct {
 	*websocket.Conn
 	binary bool
+	rec    *recorder
+	begun  bool // the state is sent
+}
+
+// encoded says that all of the state is encoded.
+func (m *message) encoded() { m.rec.seat.free() }
+
+// stated says that the state is sent. From now on the client may take its time.
+func (m *message) stated() {
+	m.begun = true
+	m.rec.seat.free()
+	m.rec.lease.Release()
+	_ = m.SetWriteDeadline(time.Time{})
 }
 
 // Write sends one frame without the length prefix that a byte stream needs.
-func (m message) Write(b []byte) (int, error) {
+func (m *message) Write(b []byte) (int, error) {
 	n := len(b)
+	if !m.begun {
+		_ = m.SetWriteDeadline(time.Now().Add(stallContest))
+	}
 	if m.binary {
 		b = b[4:]
 	}
@@ -55,4 +73,4 @@ func (m message) Write(b []byte) (int, error) {
 }
 
 // Flush does nothing: messages are sent at once.
-func (m message) Flush() {}
+func (m *message) Flush() {}

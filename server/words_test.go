@@ -207,7 +207,7 @@ func TestPathsOfGroupsThatAreNotServed(t *testing.T) {
 		req, answer := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil), httptest.NewRecorder()
 		w := &recorder{ResponseWriter: answer}
 		if rt := routeOf(http.MethodGet, path); rt.resource {
-			r.serveResource(w, req, rt, &asker{Info: r.who, start: time.Now()})
+			r.serveResource(t.Context(), w, req, rt, &asker{Info: r.who, start: time.Now()})
 		} else {
 			r.servePath(w, req, r.who)
 		}

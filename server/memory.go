@@ -1,0 +1,131 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/kinds/codec"
+	"proa.dev/server/budget"
+)
+
+// DefaultMemory is how many bytes requests may hold together, unless Config.Memory says otherwise.
+const DefaultMemory = 1 << 30
+
+const (
+	// piece is how much of an answer is encoded before it is sent. A longer answer is sent in pieces, and one of a single piece
+	// is encoded as a whole, so that its length is known. It is also the size from which an answer is worth compressing.
+	piece = 128 << 10
+	// leastHeld is what a request in flight holds at least: its goroutine, its fields and those of its answer.
+	leastHeld = 8 << 10
+	// freeCost is the cost of decoding a body that is covered by what every request holds.
+	freeCost = 256 << 10
+	// maxCost refuses a body that is absurd: nothing that fits into the store is worth as much memory.
+	maxCost = 256 << 20
+	// applyCost is how much more server-side apply makes of a body, beside the object: sets of fields, and copies.
+	applyCost = 2
+)
+
+// memory bounds the memory of requests that came by HTTP. Requests lease from the three budgets in this order, so that none
+// holds what another one waits for.
+type memory struct {
+	answers  *budget.Budget // answers that are being encoded or sent
+	bodies   *budget.Budget // bodies that are being read or were read
+	decoding *budget.Budget // objects made of bodies, and what is made on the way
+}
+
+func newMemory(total int64) memory {
+	return memory{answers: budget.New(total * 3 / 8), bodies: budget.New(total / 8), decoding: budget.New(total / 2)}
+}
+
+// leased makes an answer of what became of the wait for memory.
+func leased(err error) error {
+	if errors.Is(err, budget.ErrBusy) {
+		return tooMany()
+	}
+	return err
+}
+
+// admit leases the memory of an answer for a request, before anything is done for it.
+func (s *Server) admit(ctx context.Context, w *recorder, user string) error {
+	var err error
+	w.lease, err = s.memory.answers.Take(ctx, user, piece)
+	return leased(err)
+}
+
+// admitBody leases memory for a body of a length, which is -1 when the client does not say it.
+func (s *Server) admitBody(ctx context.Context, r *Request, length int64) error {
+	if length < 0 || length > maxBody {
+		length = maxBody
+	}
+	if length <= leastHeld {
+		return nil
+	}
+	var err error
+	r.leases[0], err = s.memory.bodies.Take(ctx, r.User.GetName(), length)
+	return leased(err)
+}
+
+// admitDecoding leases what decoding the body of a request costs, and refuses a body for which that is absurd.
+func (s *Server) admitDecoding(ctx context.Context, r *Request, contentType string) error {
+	media, known := codec.MediaOf(contentType)
+	times := int64(1)
+	switch {
+	case r.Patch == types.ApplyPatchType:
+		media, times = codec.YAML, applyCost
+	case !known:
+		media = codec.JSON
+	}
+	cost := codec.Cost(media, r.Body)
+	if cost <= freeCost || media == codec.JSON && !json.Valid(r.Body) {
+		return nil // decoding of JSON begins by seeing that it is not sound, and makes nothing
+	}
+	if cost > maxCost {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+			"decoding the body would take about %d MiB of memory and the limit is %d MiB; it has too many values for its size, send fewer", cost>>20, maxCost>>20))
+	}
+	var err error
+	r.leases[1], err = s.memory.decoding.Take(ctx, r.User.GetName(), cost*times)
+	return leased(err)
+}
+
+// release gives back what a request holds for its body.
+func (r *Request) release() {
+	for i := range r.leases {
+		r.leases[i].Release()
+	}
+	r.Body = nil
+}
+
+// The longest time for which a client may not take a piece of its answer: while nobody else needs what the answer holds, and
+// when somebody does. Whoever is slower than a piece in that time is cut off.
+const (
+	stallLimit    = 30 * time.Second
+	stallContest  = 5 * time.Second
+	stallInterval = time.Second
+)
+
+// requestTimeout is how long a request may take that does not last.
+const requestTimeout = time.Minute
+
+// timeoutOf reads how long a client wants its request to take. What is not positive, or too long, means the usual.
+func timeoutOf(req *http.Request) (time.Duration, error) {
+	value := req.URL.Query().Get("timeout")
+	if value == "" {
+		return requestTimeout, nil
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil {
+		return 0, badRequest("invalid timeout specified in the request URL - %s", err)
+	}
+	if d <= 0 || d > requestTimeout {
+		d = requestTimeout
+	}
+	return d, nil
+}
