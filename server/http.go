@@ -71,7 +71,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if !rt.lasts(req.URL.Path) {
 		timeout, err := timeoutOf(req)
 		if err != nil {
-			out.lease = s.memory.answers.Force(user.Anonymous, leastHeld)
+			s.admitRefusal(out, user.Anonymous)
 			out.trail = s.trail(req, &rt, nil, id, start)
 			s.fail(out, req, err)
 			return
@@ -83,7 +83,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	who, err := s.Authn.Request(req)
 	if err != nil {
 		s.Log.Debug("not authenticated", "path", req.URL.Path, "err", err)
-		out.lease = s.memory.answers.Force(user.Anonymous, leastHeld)
+		s.admitRefusal(out, user.Anonymous)
 		out.trail = s.trail(req, &rt, nil, id, start)
 		s.fail(out, req, apierrors.NewUnauthorized("Unauthorized"))
 		return
@@ -378,6 +378,8 @@ func (s *Server) fail(w http.ResponseWriter, req *http.Request, err error) {
 	st := statusOf(err)
 	if rec, ok := w.(*recorder); ok {
 		s.answeredStatus(rec.trail, st)
+		rec.seat.free()
+		rec.lease.Shrink(leastHeld)
 	}
 	if st.Code >= 500 {
 		s.Log.Warn("request failed", "method", req.Method, "path", req.URL.Path, "code", st.Code, "err", err)

@@ -53,10 +53,20 @@ func leased(err error) error {
 }
 
 // admit leases the memory of an answer for a request, before anything is done for it.
-func (s *Server) admit(ctx context.Context, w *recorder, user string) error {
-	var err error
-	w.lease, err = s.memory.answers.Take(ctx, user, piece)
+func (s *Server) admit(ctx context.Context, w *recorder, user string) (err error) {
+	if w.lease, err = s.memory.answers.Take(ctx, user, piece); err != nil {
+		s.admitRefusal(w, user)
+	}
 	return leased(err)
+}
+
+// admitRefusal leases the memory of a small answer that says why there is no other one. A user whose clients have not read
+// very many of these is not answered at all.
+func (s *Server) admitRefusal(w *recorder, user string) {
+	var ok bool
+	if w.lease, ok = s.memory.answers.Force(user, leastHeld); !ok {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // admitBody leases memory for a body of a length, which is -1 when the client does not say it.

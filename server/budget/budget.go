@@ -108,14 +108,17 @@ func (b *Budget) wait(ctx context.Context, w *waiter) (Lease, error) {
 	return Lease{}, err
 }
 
-// Force leases bytes for a user without asking whether there are enough. It is for answers that must be given, such as a
-// refusal, and whose size is small and known.
-func (b *Budget) Force(user string, bytes int64) Lease {
+// Force leases bytes for a user without asking whether there are enough. It is for an answer that must be given, such as a
+// refusal, and is small. When the user holds twice its share, not even that is given: nobody reads these answers.
+func (b *Budget) Force(user string, bytes int64) (l Lease, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.account(user)
+	if a.held+bytes > 2*b.each {
+		return Lease{}, false
+	}
 	b.hold(a, bytes)
-	return Lease{b, a, bytes}
+	return Lease{b, a, bytes}, true
 }
 
 // Grow makes a lease larger, and says whether there was enough for that. It does not wait: whoever waits while holding

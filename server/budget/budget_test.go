@@ -155,9 +155,12 @@ func TestGrowing(t *testing.T) {
 		if !none.Grow(1) || none.Scarce() {
 			t.Error("a lease of nothing counts")
 		}
-		f := b.Force("a", 1000)
-		if now, _ := b.Held(); now != 1100 {
+		f, ok := b.Force("a", 50)
+		if now, _ := b.Held(); now != 150 || !ok {
 			t.Errorf("%d are held", now)
+		}
+		if _, ok := b.Force("a", 51); ok {
+			t.Error("a user holds more than twice its share")
 		}
 		f.Release()
 	})

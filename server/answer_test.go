@@ -1,0 +1,411 @@
+package server
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/kinds/codec"
+	"proa.dev/kinds/kind"
+	"proa.dev/server/budget"
+	"proa.dev/watch"
+)
+
+// wholeList encodes a list as a whole, as it would be without pieces.
+func wholeList(t *testing.T, e *encoder, l *List) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	objects := make([]kind.Object, len(l.Items))
+	for i, it := range l.Items {
+		objects[i] = e.seen(it.Object)
+	}
+	if e.f.shape == tabular {
+		if err := e.raw(&buf, e.table(objects, l.Meta, true)); err != nil {
+			t.Fatal(err)
+		}
+		return buf.Bytes()
+	}
+	plain := *e
+	plain.f.media, plain.f.pretty = codec.JSON, false
+	if err := plain.list(&buf, l, nil); err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case e.f.media == codec.YAML:
+		text, err := yaml.JSONToYAML(buf.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	case e.f.pretty:
+		var text bytes.Buffer
+		if err := json.Indent(&text, buf.Bytes(), "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		return text.Bytes()
+	}
+	return buf.Bytes()
+}
+
+// TestPiecesMakeTheWhole: a list that is taken from the buffer item by item is byte for byte what it is as a whole.
+func TestPiecesMakeTheWhole(t *testing.T) {
+	s, pods := bench(t)
+	odd := []string{"plain", "a\nb\n", " x: |\n  - [y]\n\n", "items: []\n", "it's \"<&>\" ☃\u2028", strings.Repeat("long ", 100), "", "true", "0x1f", "\"rows\":[]}"}
+	for _, n := range []int{0, 1, 2, 50} {
+		l := &List{Meta: metav1.ListMeta{ResourceVersion: "7", Continue: "x: []", RemainingItemCount: new(int64(9))}}
+		for i := range n {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i), Namespace: "ns", Annotations: map[string]string{"a": odd[i%len(odd)], odd[(i+1)%len(odd)]: ""}}}
+			p.Spec.Containers = []corev1.Container{{Name: "c", Image: odd[(i+3)%len(odd)], Args: []string{odd[(i+5)%len(odd)]}}, {}}
+			p.SetGroupVersionKind(pods.GroupVersionKind)
+			l.Items = append(l.Items, &watch.Entry{Object: p})
+		}
+		for _, f := range []format{
+			{media: codec.JSON}, {media: codec.JSON, pretty: true}, {media: codec.YAML}, {media: codec.YAML, pretty: true},
+			{media: codec.JSON, shape: partial}, {media: codec.JSON, shape: partial, pretty: true}, {media: codec.YAML, shape: partial},
+			{media: codec.JSON, shape: tabular}, {media: codec.JSON, shape: tabular, pretty: true}, {media: codec.YAML, shape: tabular},
+			{media: codec.JSON, shape: tabular, include: metav1.IncludeObject}, {media: codec.YAML, shape: tabular, include: metav1.IncludeNone},
+			{media: codec.Proto}, {media: codec.Proto, shape: partial},
+		} {
+			e := &encoder{codec: s.State.Codec, def: pods, f: f}
+			var buf, got bytes.Buffer
+			spill := func() error {
+				_, err := buf.WriteTo(&got)
+				return err
+			}
+			if err := e.list(&buf, l, spill); err != nil {
+				t.Fatal(err)
+			}
+			_ = spill()
+			want := []byte(nil)
+			if f.media == codec.Proto { // whose whole is compared with the library in TestListsAreThoseOfTheCodec
+				var whole bytes.Buffer
+				if err := e.list(&whole, l, nil); err != nil {
+					t.Fatal(err)
+				}
+				want = whole.Bytes()
+			} else {
+				want = wholeList(t, e, l)
+			}
+			if !bytes.Equal(got.Bytes(), want) {
+				t.Errorf("%d items as %+v: got\n%.800s\nwant\n%.800s", n, f, got.Bytes(), want)
+			}
+		}
+	}
+}
+
+// TestListsAreSentInPieces: no list is in memory as a whole, in whichever format it is asked for. A short one has a length.
+func TestListsAreSentInPieces(t *testing.T) {
+	r := newMemoryRig(t, 100)
+	r.fill(80, 50<<10)
+	for name, headers := range map[string][]string{
+		"json": nil, "pretty": {"User-Agent: curl/8"}, "gzip": {"Accept-Encoding: gzip"},
+		"yaml":  {"Accept: application/yaml"},
+		"proto": {"Accept: application/vnd.kubernetes.protobuf"},
+		"table": {"Accept: application/json;as=Table;v=v1;g=meta.k8s.io"},
+	} {
+		path := mapsPath
+		if name == "table" {
+			path += "?includeObject=Object"
+		}
+		w := newSocket(-1)
+		if r.send(w, "alice", "GET", path, nil, headers...) || w.code != http.StatusOK {
+			t.Errorf("%s: %d %.300s", name, w.code, w.got.String())
+		}
+		text := w.got.Bytes()
+		if name == "gzip" {
+			z, err := gzip.NewReader(&w.got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err = io.ReadAll(z); err != nil || w.header.Get("Content-Encoding") != "gzip" || w.header.Get("Vary") != "Accept-Encoding" {
+				t.Errorf("%s: %v %v", name, err, w.header)
+			}
+		}
+		if len(text) < 80*50<<10 || bytes.Count(text, []byte("m0079")) == 0 {
+			t.Errorf("%s: %d bytes are not the whole list", name, len(text))
+		}
+		if w.largest > piece {
+			t.Errorf("%s: %d bytes were written at once", name, w.largest)
+		}
+		if name == "json" && !json.Valid(text) {
+			t.Errorf("%s is not sound", name)
+		}
+	}
+	for path, length := range map[string]bool{mapsPath + "?limit=1": true, mapsPath + "?limit=2": true, mapsPath + "/m0000": true, mapsPath: false} {
+		w := newSocket(-1)
+		r.send(w, "alice", "GET", path, nil)
+		if got := w.header.Get("Content-Length"); (got == fmt.Sprint(w.got.Len())) != length || !length && got != "" {
+			t.Errorf("%s: %d bytes, Content-Length %q", path, w.got.Len(), got)
+		}
+	}
+}
+
+// TestListsNobodyReadsAreBounded: a user whose clients read nothing holds a piece for each of a bounded number of lists,
+// whatever the lists are long and whatever seats they have: these are exempt. Then its requests are refused; others are served.
+func TestListsNobodyReadsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMemoryRig(t, 100)
+		r.fill(40, 50<<10)
+		r.memory.answers = budget.New(4 * 20 * piece)
+		r.send(newSocket(-1), "warm", "GET", mapsPath, nil)
+		var wg sync.WaitGroup
+		var sockets []*socket
+		for range 10000 {
+			w := newSocket(0)
+			sockets = append(sockets, w)
+			wg.Go(func() { r.send(w, "root system:masters", "GET", mapsPath, nil) })
+		}
+		synctest.Wait()
+		sending, busy := 0, 0
+		for _, w := range sockets {
+			w.mu.Lock()
+			if w.largest >= piece {
+				sending++
+			}
+			if w.code == http.StatusTooManyRequests {
+				busy++
+				if w.header.Get("Retry-After") != "1" {
+					t.Error("no Retry-After")
+				}
+			}
+			w.mu.Unlock()
+		}
+		// Of the others a thousand wait. Of those who are refused, not all are told so: nobody reads it.
+		most := 20 * piece / leastHeld
+		if sending > 20 || sending == 0 || busy > most || busy == 0 {
+			t.Errorf("%d lists are being sent, %d were refused", sending, busy)
+		}
+		if w := newSocket(-1); r.send(w, "alice", "GET", mapsPath, nil) || w.code != http.StatusOK {
+			t.Errorf("somebody else: %d", w.code)
+		}
+		wg.Wait() // all are cut off in the end
+		for _, w := range sockets {
+			if w.largest >= piece && !w.isCut {
+				t.Error("an answer nobody read was not cut off")
+			}
+		}
+		if now, peak := r.memory.answers.Held(); now != 0 || peak > 2*20*piece+piece {
+			t.Errorf("%d are held, at most %d were", now, peak)
+		}
+	})
+}
+
+// TestSmallAnswersNobodyReadsHoldNoSeat: clients that take nothing of a small answer, of a resource or another path, keep
+// nobody waiting.
+func TestSmallAnswersNobodyReadsHoldNoSeat(t *testing.T) {
+	for name, path := range map[string]string{"path": "/version", "discovery": "/api", "object": mapsPath + "/m0000", "list": mapsPath + "?limit=1", "watch": mapsPath + "?watch=1", "none": mapsPath + "/none"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newMemoryRig(t, 10)
+				r.fill(2, 100)
+				var wg sync.WaitGroup
+				var sockets []*socket
+				for range 500 { // two connections of 250 streams
+					w := newSocket(0)
+					sockets = append(sockets, w)
+					wg.Go(func() { r.send(w, "stranger", "GET", path, nil) })
+				}
+				synctest.Wait()
+				start, w := time.Now(), newSocket(-1)
+				if r.send(w, "alice", "GET", path[:min(len(path), len(mapsPath))], nil); w.code != http.StatusOK || time.Since(start) != 0 {
+					t.Errorf("%d after %v", w.code, time.Since(start))
+				}
+				for _, w := range sockets {
+					_ = w.SetWriteDeadline(time.Unix(1, 0))
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// TestLongListsNobodyReadsGiveTheirSeatUp: while a long list is sent it keeps its seat, so that there are not more of them than
+// seats. When others wait for the seat, a client that takes nothing loses it.
+func TestLongListsNobodyReadsGiveTheirSeatUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMemoryRig(t, 100)
+		r.fill(20, 50<<10)
+		var wg sync.WaitGroup
+		var sockets []*socket
+		for range 200 {
+			w := newSocket(0)
+			sockets = append(sockets, w)
+			wg.Go(func() { r.send(w, "stranger", "GET", mapsPath, nil) })
+		}
+		synctest.Wait()
+		sending := 0
+		for _, w := range sockets {
+			if w.began() {
+				sending++
+			}
+		}
+		if sending == 0 || sending > 100 {
+			t.Errorf("%d lists are being sent with 100 seats", sending)
+		}
+		start, w := time.Now(), newSocket(-1)
+		if r.send(w, "alice", "GET", mapsPath, nil); w.code != http.StatusOK || time.Since(start) > stallContest+2*stallInterval || time.Since(start) == 0 {
+			t.Errorf("%d after %v", w.code, time.Since(start))
+		}
+		for _, w := range sockets { // also refusals are not read
+			_ = w.SetWriteDeadline(time.Unix(1, 0))
+		}
+		wg.Wait()
+	})
+}
+
+// TestSlowClientsAreNotCutOff: a client that takes its list slowly, but takes it, gets all of it when nobody waits.
+func TestSlowClientsAreNotCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMemoryRig(t, 100)
+		r.fill(20, 50<<10)
+		w := &slowSocket{socket: newSocket(-1)}
+		if r.send(w, "alice", "GET", mapsPath, nil) || w.code != http.StatusOK || !json.Valid(w.got.Bytes()) {
+			t.Errorf("%d, %d bytes", w.code, w.got.Len())
+		}
+	})
+}
+
+// slowSocket takes a piece in twenty seconds.
+type slowSocket struct{ *socket }
+
+func (s *slowSocket) Write(p []byte) (int, error) {
+	time.Sleep(20 * time.Second)
+	return s.socket.Write(p)
+}
+
+// TestWatchesBeginInPieces: the state with which a watch begins is sent in pieces that the client must take. After that a
+// watch may be quiet for as long as it likes, and so may its client.
+func TestWatchesBeginInPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMemoryRig(t, 100)
+		r.fill(40, 50<<10)
+		const path = mapsPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=600"
+		deaf := newSocket(0)
+		start := time.Now()
+		if r.send(deaf, "stranger", "GET", path, nil); time.Since(start) < stallLimit || time.Since(start) > stallLimit+2*stallInterval {
+			t.Errorf("a watch whose beginning nobody read ended after %v", time.Since(start))
+		}
+		if deaf.largest > piece {
+			t.Errorf("%d bytes were written at once", deaf.largest)
+		}
+		var wg sync.WaitGroup
+		w := newSocket(-1)
+		wg.Go(func() { r.send(w, "alice", "GET", path, nil) })
+		synctest.Wait()
+		w.mu.Lock()
+		if events := bytes.Count(w.got.Bytes(), []byte(`{"type":"ADDED"`)); events != 40 || !bytes.Contains(w.got.Bytes(), []byte("initial-events-end")) {
+			t.Errorf("%d events of 40, and the bookmark", events)
+		}
+		w.window = w.got.Len() // and now it takes no more
+		w.mu.Unlock()
+		if now, _ := r.memory.answers.Held(); now != 0 {
+			t.Errorf("an open watch holds %d", now)
+		}
+		r.create(mapsOf(), configMap("more"))
+		time.Sleep(2 * stallLimit)
+		if w.isCut {
+			t.Error("a quiet client of a watch was cut off")
+		}
+		_ = w.SetWriteDeadline(time.Unix(1, 0))
+		wg.Wait()
+	})
+}
+
+// unsound is a ConfigMap that cannot be encoded.
+type unsound struct{ *corev1.ConfigMap }
+
+func (unsound) MarshalJSON() ([]byte, error) { return nil, errors.New("it cannot be encoded") }
+
+// TestListsThatFailAreAborted: an item that cannot be encoded makes a Status when nothing was sent, and later ends the answer so
+// that no client takes it for whole.
+func TestListsThatFailAreAborted(t *testing.T) {
+	s, _ := bench(t)
+	def := s.State.Def(mapsOf())
+	for _, headers := range []string{"", "gzip"} {
+		for before, want := range map[int]bool{1: false, 10: true} {
+			l := &List{}
+			for range before {
+				m := configMap("x")
+				m.Data["a"] = strings.Repeat("x", 50<<10)
+				l.Items = append(l.Items, &watch.Entry{Object: m})
+			}
+			l.Items = append(l.Items, &watch.Entry{Object: unsound{configMap("y")}})
+			w := newSocket(-1)
+			req := httptest.NewRequestWithContext(t.Context(), "GET", mapsPath, nil)
+			req.Header.Set("Accept-Encoding", headers)
+			aborted := func() (aborted bool) {
+				defer func() { aborted = recover() != nil }()
+				s.writeAnswer(&recorder{ResponseWriter: w}, req, &Response{Code: http.StatusOK, List: l}, &encoder{codec: s.State.Codec, def: def, f: format{media: codec.JSON}})
+				return false
+			}()
+			if aborted != want || !want && w.code != http.StatusInternalServerError {
+				t.Errorf("after %d items: aborted %v, %d", before, aborted, w.code)
+			}
+		}
+	}
+}
+
+// TestPastIsCounted: objects that are read from the store for one list, and are nobody else's, count as held by its user.
+func TestPastIsCounted(t *testing.T) {
+	r := newMemoryRig(t, 100)
+	r.fill(40, 50<<10)
+	cache := r.State.Cache(r.State.Def(mapsOf()))
+	if err := cache.Fresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact", mapsPath, cache.Rev())
+	w := newSocket(-1)
+	if r.send(w, "alice", "GET", path, nil); w.code != http.StatusOK || !json.Valid(w.got.Bytes()) {
+		t.Fatalf("%d %.200s", w.code, w.got.String())
+	}
+	if _, peak := r.memory.answers.Held(); peak < 40*50<<10 {
+		t.Errorf("at most %d were held for 2 MB of objects", peak)
+	}
+	r.memory.answers = budget.New(8 << 20)
+	held, _ := r.memory.answers.Force("alice", piece)
+	w = newSocket(-1)
+	if r.send(w, "alice", "GET", path, nil); w.code != http.StatusTooManyRequests {
+		t.Errorf("beyond its share: %d", w.code)
+	}
+	held.Release()
+}
+
+// TestTimeoutsAreReadFirst, of every request that does not last, before it is known who asks: as upstream does.
+func TestTimeoutsAreReadFirst(t *testing.T) {
+	r := newMemoryRig(t, 100)
+	r.create(mapsOf(), configMap("x"))
+	const message = `invalid timeout specified in the request URL - time: invalid duration \"invalid\"`
+	for path, want := range map[string]int{
+		"/?timeout=invalid": 400, "/version?timeout=invalid": 400, "/healthz?timeout=invalid": 400, "/api?timeout=invalid": 400, "/none?timeout=invalid": 400,
+		mapsPath + "?timeout=invalid": 400, mapsPath + "/x?timeout=invalid": 400, "/apis/none.example.com/v1/things?timeout=invalid": 400,
+		"/?timeout=1s": 200, "/?timeout=": 200, "/?timeout=0s": 200, "/?timeout=-1s": 200, "/?timeout=9999h": 200,
+		mapsPath + "/x?timeout=0s": 200, mapsPath + "/x?timeout=-1s": 200, mapsPath + "?timeout=9999h": 200,
+		mapsPath + "?watch=1&timeoutSeconds=1&timeout=invalid": 200,
+	} {
+		for _, who := range []string{"alice", ""} {
+			w := httptest.NewRecorder()
+			r.send(w, who, "GET", path, nil)
+			code := want
+			if who == "" && want == 200 {
+				code = 401
+			}
+			if w.Code != code || code == 400 && !strings.Contains(w.Body.String(), message) {
+				t.Errorf("%q %s: %d, want %d: %.300s", who, path, w.Code, code, w.Body)
+			}
+		}
+	}
+}
