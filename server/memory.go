@@ -30,6 +30,8 @@ const (
 	maxCost = 256 << 20
 	// applyCost is how much more server-side apply makes of a body, beside the object: sets of fields, and copies.
 	applyCost = 2
+	// mergeCost is what a merge patch costs for every byte and level above it, and mergeDepth is how deep it may be.
+	mergeCost, mergeDepth = 3, 1000
 )
 
 // memory bounds the memory of requests that came by HTTP. Requests lease from the three budgets in this order, so that none
@@ -93,6 +95,13 @@ func (s *Server) admitDecoding(ctx context.Context, r *Request, contentType stri
 		media = codec.JSON
 	}
 	cost := codec.Cost(media, r.Body)
+	if r.Patch == types.MergePatchType {
+		deepest, sum := codec.Nesting(r.Body)
+		if deepest > mergeDepth && json.Valid(r.Body) {
+			return badRequest("the patch has values within each other %d levels deep and the limit is %d; send the object as a whole", deepest, mergeDepth)
+		}
+		cost += mergeCost * sum
+	}
 	if cost <= freeCost || media == codec.JSON && !json.Valid(r.Body) {
 		return nil // decoding of JSON begins by seeing that it is not sound, and makes nothing
 	}

@@ -103,6 +103,30 @@ func costJSON(data []byte, value int64) (sum int64) {
 	return sum
 }
 
+// Nesting returns how deep the values of JSON are nested, and the sum of the depths of all its bytes: a reader that takes the
+// inside of every value apart again, as merge patches are applied, copies as much.
+func Nesting(data []byte) (deepest int, sum int64) {
+	depth, from := 0, 0
+	for i := 0; i < len(data); i++ {
+		step := 0
+		switch data[i] {
+		case '"':
+			i = endOfString(data, i+1)
+			continue
+		case '{', '[':
+			step = 1
+		case '}', ']':
+			step = -1
+		default:
+			continue
+		}
+		sum += int64(depth) * int64(i-from)
+		depth, from = depth+step, i
+		deepest = max(deepest, depth)
+	}
+	return deepest, sum
+}
+
 // endOfString finds the quote that ends a string of JSON.
 func endOfString(data []byte, i int) int {
 	for i < len(data) {
