@@ -57,6 +57,8 @@ type Config struct {
 	// Reading and Writing are how many requests that read, and that write, are served at a time. What counts is the sum: the
 	// seats that priority levels share.
 	Reading, Writing int
+	// RequestMemory bounds the bytes that requests hold together; 0 for a quarter of the machine's memory.
+	RequestMemory int64
 	// Controllers chooses among the loops: names, with - before those that shall not run, and * for all others. Empty runs
 	// all. The scheduler is called kube-scheduler here.
 	Controllers []string
@@ -189,6 +191,8 @@ func serverSettings() []Setting {
 			Set: one(func(c *Config, v string) (err error) { c.Reading, err = parseCount(v); return err })},
 		{Name: "max-mutating-requests-inflight", Help: "serve `N` more at a time",
 			Set: one(func(c *Config, v string) (err error) { c.Writing, err = parseCount(v); return err })},
+		{Name: "max-request-memory", Help: "let requests and their answers hold `AMOUNT` of memory together, such as 2Gi, and one user a quarter of it; without it a quarter of the machine's, from 512Mi to 4Gi",
+			Set: one(func(c *Config, v string) (err error) { c.RequestMemory, err = parseMemory(v); return err })},
 		{Name: "service-account-issuer", Help: "name the cluster `URL` in service-account tokens",
 			Set: one(func(c *Config, v string) error { c.Issuer = v; return checkIssuer(v) })},
 		{Name: "controllers", Help: "run only these loops: `NAME,...`; * stands for all, and -NAME takes one of them away, as in *,-job-controller; kube-scheduler is one of them", Many: true,

@@ -227,7 +227,7 @@ func (s *Server) open(ctx context.Context) error {
 		Observe:  func(o server.Observation) { counts.Done(counted(o)) },
 		Watching: func(o server.Observation) (func(int), func()) { return counts.Watching(counted(o)) },
 		Nodes:    s.agents, SplitLogs: s.feature(splitLogs),
-		Fair: shared, Plain: !s.feature(compressing), NoWatchList: !s.feature(watchingLists),
+		Fair: shared, Plain: !s.feature(compressing), NoWatchList: !s.feature(watchingLists), Memory: s.requestMemory(),
 	}
 	if s.audit != nil {
 		config.Audit = s.audit
