@@ -67,7 +67,7 @@ func TestAttackQuadraticYAML(t *testing.T) {
 				body := strings.NewReader(make(n))
 				w := httptest.NewRecorder()
 				used := allocated(func() { r.send(w, "eve", v[0], v[1], body, "Content-Type: "+media) })
-				if w.Code/100 != 4 && (w.Code/100 != 2 || name != "lists of maps" && name != "indents") {
+				if w.Code >= 500 {
 					t.Errorf("%s %s: %d %.200s", v[0], name, w.Code, w.Body)
 				}
 				return used
