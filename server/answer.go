@@ -11,6 +11,9 @@ import (
 	"proa.dev/server/audit"
 )
 
+// zipMemory is about what it takes to compress an answer. When there is not as much, it is sent as it is.
+const zipMemory = 512 << 10
+
 // buffers are reused between answers.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
@@ -126,7 +129,7 @@ func (l *listAnswer) flush() error {
 func (l *listAnswer) begin() {
 	h := l.w.Header()
 	h.Set("Content-Type", l.e.f.media.ContentType())
-	if acceptsGzip(l.req) {
+	if acceptsGzip(l.req) && l.w.lease.Grow(zipMemory) {
 		h.Set("Content-Encoding", "gzip")
 		h.Add("Vary", "Accept-Encoding")
 		l.zip = zippers.Get().(*gzip.Writer)

@@ -409,3 +409,15 @@ func TestTimeoutsAreReadFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestWebSocketsThatFailLeaveNothing: a watch whose handshake fails is closed, or anybody could use up all watches.
+func TestWebSocketsThatFailLeaveNothing(t *testing.T) {
+	r := newMemoryRig(t, 100)
+	r.create(mapsOf(), configMap("x"))
+	for range 3 {
+		r.send(newSocket(-1), "eve", "GET", mapsPath+"?watch=1", nil, "Upgrade: websocket", "Connection: Upgrade")
+	}
+	if open := r.watches.Load(); open != 0 {
+		t.Errorf("%d watches are open", open)
+	}
+}

@@ -13,6 +13,13 @@ import (
 // streamWebSocket sends the events of a watch as messages of a WebSocket: text for JSON, binary for protobuf.
 func (s *Server) streamWebSocket(w *recorder, req *http.Request, st *Stream, e *encoder) {
 	binary := e.f.media == codec.Proto
+	ran := false
+	defer func() {
+		if !ran { // the handshake failed
+			st.watcher.Close()
+			st.ended()
+		}
+	}()
 	handler := func(ws *websocket.Conn) {
 		if ws.PayloadType = websocket.TextFrame; binary {
 			ws.PayloadType = websocket.BinaryFrame
@@ -28,7 +35,7 @@ func (s *Server) streamWebSocket(w *recorder, req *http.Request, st *Stream, e *
 				}
 			}
 		}()
-		st.framed = true
+		ran, st.framed = true, true
 		st.run(ctx, e, &message{Conn: ws, binary: binary, rec: w})
 	}
 	// Credentials were checked before; the origin says nothing about them.
