@@ -296,8 +296,12 @@ func TestWatchesBeginInPieces(t *testing.T) {
 		const path = mapsPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=600"
 		deaf := newSocket(0)
 		start := time.Now()
-		if r.send(deaf, "stranger", "GET", path, nil); time.Since(start) < stallLimit || time.Since(start) > stallLimit+2*stallInterval {
+		used := allocated(func() { r.send(deaf, "stranger", "GET", path, nil) })
+		if time.Since(start) < stallLimit || time.Since(start) > stallLimit+2*stallInterval {
 			t.Errorf("a watch whose beginning nobody read ended after %v", time.Since(start))
+		}
+		if used > 40*50<<10 { // for the first piece of it
+			t.Errorf("%d bytes were allocated for a state of 2 MB that nobody read", used)
 		}
 		if deaf.largest > piece {
 			t.Errorf("%d bytes were written at once", deaf.largest)

@@ -170,7 +170,11 @@ func (s *Server) heardBody(r *Request) {
 	}
 	switch r.Verb {
 	case "patch":
-		if text, err := yaml.YAMLToJSON(r.Body); err == nil && len(r.Body) <= audit.MaxBodies {
+		if len(r.Body) > audit.MaxBodies {
+			r.trail.TooLarge()
+			return
+		}
+		if text, err := yaml.YAMLToJSON(r.Body); err == nil {
 			r.trail.Request(text)
 		}
 	case "delete", "deletecollection":

@@ -251,3 +251,33 @@ rules:
 		t.Errorf("a controller left no trail: %s", got)
 	}
 }
+
+// TestAuditOfListsInPieces: a list that is sent in pieces is logged as a whole, in whichever format it was sent, or said to be
+// too large.
+func TestAuditOfListsInPieces(t *testing.T) {
+	c, events := audited(t, "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: RequestResponse}]}")
+	w := newWeb(t, c)
+	const maps = "/api/v1/namespaces/default/configmaps"
+	const agent = "User-Agent: tester/1"
+	text := strings.Repeat("x", 100_000)
+	for _, name := range []string{"a", "b", "c"} {
+		w.must(201, "POST", maps, `{"metadata":{"name":"`+name+`"},"data":{"k":"`+text+`"}}`)
+	}
+	w.must(200, "GET", maps, "", agent)
+	w.do("GET", maps, "", agent, "Accept: application/vnd.kubernetes.protobuf")
+	for i := range 8 {
+		w.must(201, "POST", maps, `{"metadata":{"name":"d`+strings.Repeat("d", i)+`"},"data":{"k":"`+text+`"}}`)
+	}
+	w.must(200, "GET", maps, "", agent)
+	got := events("tester/1")
+	for _, e := range got[:2] {
+		if !strings.Contains(e, `"responseObject":{"kind":"ConfigMapList"`) || !strings.Contains(e, `"name":"c"`) || strings.Contains(e, "truncated") {
+			t.Errorf("not logged as a whole: %.300s", e)
+		}
+	}
+	expectEvents(t, got[2:], `
+		- ResponseComplete
+		!responseObject
+		truncated
+	`)
+}
