@@ -388,6 +388,26 @@ func TestPastIsCounted(t *testing.T) {
 	held.Release()
 }
 
+// TestDiscoveryIsCounted: the document of all groups is made for each request, and counts as held by its user.
+func TestDiscoveryIsCounted(t *testing.T) {
+	r := newMemoryRig(t, 100)
+	const all = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	w := newSocket(-1)
+	if r.send(w, "alice", "GET", "/apis", nil, all); w.code != http.StatusOK {
+		t.Fatalf("%d %.200s", w.code, w.got.String())
+	}
+	if _, peak := r.memory.answers.Held(); peak < int64(w.got.Len()) {
+		t.Errorf("at most %d were held for %d bytes", peak, w.got.Len())
+	}
+	r.memory.answers = budget.New(4 * 2 * piece)
+	held, _ := r.memory.answers.Force("alice", piece)
+	defer held.Release()
+	w = newSocket(-1)
+	if r.send(w, "alice", "GET", "/apis", nil, all); w.code != http.StatusTooManyRequests || w.header.Get("Etag") != "" {
+		t.Errorf("beyond its share: %d %v", w.code, w.header)
+	}
+}
+
 // TestTimeoutsAreReadFirst, of every request that does not last, before it is known who asks: as upstream does.
 func TestTimeoutsAreReadFirst(t *testing.T) {
 	r := newMemoryRig(t, 100)

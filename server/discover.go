@@ -132,5 +132,11 @@ func (s *Server) aggregated(w *recorder, req *http.Request, l *apidiscoveryv2.AP
 			media, body = codec.Proto, buf.Bytes()
 		}
 	}
+	if !w.lease.Grow(int64(len(body))) {
+		h.Del("Etag")
+		h.Set("Cache-Control", "no-cache, private")
+		s.fail(w, req, tooMany())
+		return
+	}
 	send(w, req, http.StatusOK, media.ContentType()+";"+aggregatedAs, body)
 }
