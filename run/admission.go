@@ -77,13 +77,13 @@ func (a *Admission) validate() error {
 	if slices.Contains(a.Enable, "EventRateLimit") && len(a.Plugins["EventRateLimit"]) == 0 {
 		return errors.New("EventRateLimit is on and has no limits; they stand in the file of admission-control-config-file")
 	}
-	_, _, err := a.steps()
+	_, _, err := a.steps(nil)
 	return err
 }
 
-// steps are the built-in plugins of hops 4 and 6 that are on.
-func (a *Admission) steps() (mutating, checking []kind.Plugin, err error) {
-	if mutating, err = mutate.Plugins(a.Plugins); err != nil {
+// steps are the built-in plugins of hops 4 and 6 that are on. The addresses of nodes are checked against facts.
+func (a *Admission) steps(facts mutate.NodeFacts) (mutating, checking []kind.Plugin, err error) {
+	if mutating, err = mutate.Plugins(a.Plugins, facts); err != nil {
 		return nil, nil, err
 	}
 	if checking, err = validate.Plugins(a.Plugins); err != nil {

@@ -24,7 +24,7 @@ func TestPlugins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mutating, checking, err := c.Admission.steps()
+	mutating, checking, err := c.Admission.steps(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestPluginSwitches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mutating, checking, err := c.Admission.steps()
+	mutating, checking, err := c.Admission.steps(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestPluginSwitches(t *testing.T) {
 // TestPluginOrder holds the order of plugins against the one list of it, and the list against the plugins.
 func TestPluginOrder(t *testing.T) {
 	a := Admission{Enable: pluginOrder()}
-	mutating, checking, err := a.steps()
+	mutating, checking, err := a.steps(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,8 @@ type Config struct {
 	HTTP2        string
 	ServiceCIDRs []netip.Prefix
 	ExtraSANs    []string
+	// NodeRanges are the networks whose addresses nodes may claim although the server does not see them come from there.
+	NodeRanges []netip.Prefix
 
 	// EtcdServers are the endpoints of an external etcd; empty embeds one.
 	EtcdServers                           []string
@@ -158,6 +160,8 @@ func serverSettings() []Setting {
 			Set: func(c *Config, vs []string) (err error) { c.PodRanges, err = ipam.Parse(split(vs), 24, 64); return err }},
 		{Name: "tls-san", Help: "put the further `NAME` or address into the API server's certificate", Many: true,
 			Set: func(c *Config, vs []string) (err error) { c.ExtraSANs, err = parseSANs(split(vs)); return err }},
+		{Name: "node-address-ranges", Help: "let nodes claim addresses in the networks `CIDR,...` although the server does not see them connect from there: behind NAT, of further interfaces, of the other IP family", Many: true,
+			Set: func(c *Config, vs []string) (err error) { c.NodeRanges, err = parseNodeRanges(split(vs)); return err }},
 		{Name: "etcd-servers", Help: "use the etcd cluster at `URL,URL` instead of the embedded one", Many: true,
 			Set: func(c *Config, vs []string) (err error) { c.EtcdServers, err = parseURLs(split(vs)); return err }},
 		{Name: "etcd-cafile", Help: "trust the certificates in `FILE` to vouch for the external etcd", Set: file(func(c *Config) *string { return &c.EtcdCAFile })},

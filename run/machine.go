@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,8 @@ import (
 type Machine interface {
 	// Open makes what must be there before the server listens, and completes what is said about the node.
 	Open(s *Server) error
+	// NodeAddresses are the addresses that it has given to a further node of this machine; nil for a node that it does not run.
+	NodeAddresses(node string) []netip.Addr
 	// Collectors are its numbers, which the server shows with its own.
 	Collectors() []prometheus.Collector
 	// Start has everything run until ctx ends.

@@ -208,7 +208,7 @@ func (s *Server) open(ctx context.Context) error {
 	if !s.feature(topology) {
 		s.Admission.Disable = append(slices.Clone(s.Admission.Disable), "PodTopologyLabels")
 	}
-	mutating, checking, err := s.Admission.steps()
+	mutating, checking, err := s.Admission.steps(s.nodeFacts)
 	if err != nil {
 		return err
 	}

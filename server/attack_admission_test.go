@@ -23,7 +23,7 @@ import (
 func guarded(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
-	plugins, err := mutate.Plugins(nil)
+	plugins, err := mutate.Plugins(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

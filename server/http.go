@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"runtime/debug"
 	"strconv"
@@ -218,7 +219,10 @@ func (s *Server) serveResource(ctx context.Context, w *recorder, req *http.Reque
 		s.lost(w, req, rt, who)
 		return
 	}
-	r := &Request{Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent(), trail: w.trail, flow: &by.flow, seat: &w.seat, answer: &w.lease, noWatchList: s.NoWatchList}
+	r := &Request{
+		Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent(), Remote: peer(req),
+		trail: w.trail, flow: &by.flow, seat: &w.seat, answer: &w.lease, noWatchList: s.NoWatchList,
+	}
 	r.Clock.Begin(by.start)
 	r.Clock.Done(hop.Authenticate)
 	if def.Scope == kind.Cluster {
@@ -259,6 +263,17 @@ func (s *Server) serveResource(ctx context.Context, w *recorder, req *http.Reque
 		return
 	}
 	s.answerHTTP(ctx, w, req, r)
+}
+
+// peer returns the address of the other end of the connection. Headers such as X-Forwarded-For do not count: anybody can send them.
+// Where the other end is not known, the answer is the unspecified address, which is nobody's: the zero value would say that the
+// request comes from this process.
+func peer(req *http.Request) netip.Addr {
+	at, err := netip.ParseAddrPort(req.RemoteAddr)
+	if err != nil {
+		return netip.IPv6Unspecified()
+	}
+	return at.Addr().Unmap().WithZone("")
 }
 
 // lost answers a request for something that is not served. Who may not ask does not learn that.

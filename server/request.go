@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -35,6 +36,8 @@ type Request struct {
 
 	User  user.Info
 	Agent string // the client's name for itself, the default field manager
+	// Remote is the address of the peer of the connection; the zero value for a caller in the same process.
+	Remote netip.Addr
 
 	// Body is what HTTP brought; Object is what a caller in the same process hands over instead. Object
 	// is private to the request.

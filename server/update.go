@@ -306,7 +306,7 @@ func (s *Server) validate(ctx context.Context, r *Request, obj, old kind.Object)
 // admission is a write as plugins see it.
 func (s *Server) admission(r *Request, obj, old kind.Object) *Admission {
 	a := &Admission{
-		Door: s.door(r), Verb: r.Verb, Def: r.Def.Storage(), Namespace: r.Namespace, Name: r.Name, User: r.User,
+		Door: s.door(r), Verb: r.Verb, Def: r.Def.Storage(), Namespace: r.Namespace, Name: r.Name, User: r.User, Remote: r.Remote,
 		Object: obj, Old: old, DryRun: r.Options.DryRun, Warn: r.Warn, Note: r.trail.Note, Join: r.join,
 		Kind: s.State.kind,
 	}

@@ -3,6 +3,7 @@ package kind
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -30,11 +31,14 @@ type Admission struct {
 	Namespace string
 	Name      string
 	User      user.Info
-	Object    Object // in the stored version; nil on delete
-	Old       Object // nil on create
-	DryRun    bool
-	Final     bool // hop 6: Object, with its name, is as it will be stored
-	Warn      func(texts ...string)
+	// Remote is the address of the peer that sent the request over the network: the one of the TCP connection, never one of a
+	// header. It is the zero value for a caller in the server's process.
+	Remote netip.Addr
+	Object Object // in the stored version; nil on delete
+	Old    Object // nil on create
+	DryRun bool
+	Final  bool // hop 6: Object, with its name, is as it will be stored
+	Warn   func(texts ...string)
 	// Note adds an annotation to the audit trail of the request.
 	Note func(key, value string)
 	// Kind finds the resource of a kind that an owner reference names; nil when there is none.

@@ -5,6 +5,7 @@ package machine
 
 import (
 	"context"
+	"net/netip"
 	"path/filepath"
 	"sync"
 
@@ -32,6 +33,19 @@ func (s *Machine) Open(of *run.Server) error {
 		s.ingresses = route.NewMetrics("ingress")
 	}
 	return s.openLink()
+}
+
+// NodeAddresses are the addresses of a further node on the link of this machine; nil for any other node.
+func (s *Machine) NodeAddresses(node string) []netip.Addr {
+	if s.link == nil {
+		return nil
+	}
+	for _, f := range wanted(&s.Config) {
+		if f.name == node {
+			return s.link.Addresses(f.number)
+		}
+	}
+	return nil
 }
 
 // Collectors are the numbers of Ingresses.

@@ -8,6 +8,8 @@
 //	(rights of the user, one a line: verb resource name)
 //	-- user
 //	(who asks, and their groups, one a line; bob without)
+//	-- from
+//	(the address of the connection; without, the caller is in the same process)
 //	-- create
 //	(an object in YAML)
 //	-- answer
@@ -27,6 +29,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -203,6 +206,9 @@ func admission(t *testing.T, defs []*kind.Def, c *script) *kind.Admission {
 	}
 	if who := strings.Fields(c.parts["user"]); len(who) > 0 {
 		a.User = &user.DefaultInfo{Name: who[0], Groups: who[1:]}
+	}
+	if text := strings.TrimSpace(c.parts["from"]); text != "" {
+		a.Remote = netip.MustParseAddr(text)
 	}
 	_, a.DryRun = c.parts["dry"]
 	if a.Sub != "" && a.Def.Sub(a.Sub) == nil {

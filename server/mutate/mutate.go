@@ -16,8 +16,9 @@ import (
 	"proa.dev/kinds/placement"
 )
 
-// Plugins are the plugins of hop 4, in order. What an administrator has to say about a plugin is the text under its name.
-func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
+// Plugins are the plugins of hop 4, in order. What an administrator has to say about a plugin is the text under its name. The
+// addresses that nodes claim are checked against facts.
+func Plugins(config map[string][]byte, facts NodeFacts) ([]kind.Plugin, error) {
 	selectors, err := placement.ReadSelectors(config["PodNodeSelector"])
 	if err != nil {
 		return nil, fmt.Errorf("the configuration of PodNodeSelector: %w", err)
@@ -29,7 +30,7 @@ func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
 	return []kind.Plugin{
 		{Name: "LimitRanger", Admit: limitRanger},
 		{Name: "ServiceAccount", Admit: serviceAccount},
-		{Name: "NodeRestriction", Admit: nodeRestriction},
+		{Name: "NodeRestriction", Admit: nodeRestriction(facts)},
 		{Name: "TaintNodesByCondition", Admit: taintNodes},
 		{Name: "AlwaysPullImages", Off: true, Admit: alwaysPull},
 		{Name: "PodNodeSelector", Off: true, Admit: podNodeSelector(selectors)},

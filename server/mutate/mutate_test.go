@@ -2,6 +2,7 @@ package mutate
 
 import (
 	"context"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,10 +15,21 @@ import (
 
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/nodeaddress"
 	"proa.dev/server/admittest"
 )
 
-func TestScripts(t *testing.T) { admittest.Run(t, Plugins) }
+func TestScripts(t *testing.T) {
+	admittest.Run(t, func(config map[string][]byte) ([]kind.Plugin, error) { return Plugins(config, nodeFacts) })
+}
+
+// nodeFacts is the cluster of the scripts about nodes.
+func nodeFacts() nodeaddress.Cluster {
+	return nodeaddress.Cluster{
+		Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+		Ranges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
+	}
+}
 
 // late is a cluster that gets the default account of a namespace after a while, or never.
 type late struct {
@@ -95,7 +107,7 @@ func TestNames(t *testing.T) {
 // BenchmarkOthers is what the plugins cost a write that none of them is about.
 func BenchmarkOthers(b *testing.B) {
 	a := &kind.Admission{Verb: "update", Def: core.ConfigMaps(), User: &user.DefaultInfo{Name: "bob"}, Object: &corev1.ConfigMap{}, Old: &corev1.ConfigMap{}}
-	plugins, err := Plugins(nil)
+	plugins, err := Plugins(nil, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -15,11 +15,17 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/nodeaddress"
 )
 
 // nodeRestriction keeps a node to itself: to its own Node, the pods that run on it, and what these need. It stands in hop 4,
-// because what a node may not say is refused, also where hop 5 would only drop it.
-func nodeRestriction(ctx context.Context, a *kind.Admission) error {
+// because what a node may not say is refused, also where hop 5 would only drop it. What a node may say about its addresses is
+// judged by the facts about the cluster.
+func nodeRestriction(facts NodeFacts) func(ctx context.Context, a *kind.Admission) error {
+	return func(ctx context.Context, a *kind.Admission) error { return restrictNode(ctx, a, facts) }
+}
+
+func restrictNode(ctx context.Context, a *kind.Admission, facts NodeFacts) error {
 	node, isNode := nodeOf(a.User)
 	if !isNode || a.Verb != "create" && a.Verb != "update" && a.Verb != "delete" {
 		return nil
@@ -31,7 +37,10 @@ func nodeRestriction(ctx context.Context, a *kind.Admission) error {
 	case schema.GroupResource{Resource: "pods"}:
 		return nodesPod(ctx, a, node)
 	case schema.GroupResource{Resource: "nodes"}:
-		return itself(a, node)
+		if err := itself(a, node); err != nil {
+			return err
+		}
+		return nodesAddresses(ctx, a, facts)
 	case schema.GroupResource{Resource: "persistentvolumeclaims"}:
 		if a.Sub != "status" {
 			return a.Forbidf("may only update PVC status")
@@ -105,6 +114,9 @@ func itself(a *kind.Admission, node string) error {
 		if bad := notForNodes(n.Labels, nil); len(bad) > 0 {
 			return a.Forbidf("node %q is not allowed to set the following labels: %s", node, strings.Join(bad, ", "))
 		}
+		if _, set := n.Annotations[nodeaddress.Annotation]; set {
+			return a.Forbidf("node %q is not allowed to set the annotation %s: administrators say with it which addresses the node may have", node, nodeaddress.Annotation)
+		}
 		return nil
 	}
 	old, ok := a.Old.(*corev1.Node)
@@ -126,6 +138,10 @@ func onlyDescribes(n, old *corev1.Node) error {
 		return fmt.Errorf("node %q is not allowed to modify taints", old.Name)
 	case !equal(n.OwnerReferences, old.OwnerReferences):
 		return fmt.Errorf("node %q is not allowed to modify ownerReferences", old.Name)
+	}
+	word, set := n.Annotations[nodeaddress.Annotation]
+	if had, was := old.Annotations[nodeaddress.Annotation]; word != had || set != was {
+		return fmt.Errorf("node %q is not allowed to modify the annotation %s: administrators say with it which addresses the node may have", old.Name, nodeaddress.Annotation)
 	}
 	if bad := notForNodes(n.Labels, old.Labels); len(bad) > 0 {
 		return fmt.Errorf("is not allowed to modify labels: %s", strings.Join(bad, ", "))

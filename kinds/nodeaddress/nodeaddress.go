@@ -1,0 +1,312 @@
+// Package nodeaddress decides which addresses a node may have in its status.addresses. A node is not believed about itself: what
+// it claims must be what the API server saw of its connection, what the server itself has given to it, or what an administrator
+// has said. Some addresses no node may have, whoever says so: those of Services and Pods, of the API server, of other nodes.
+//
+// Admission asks Check when a node writes its own Node, and the approval of kubelet serving certificates asks Cluster.Reserved
+// again, so that one of the two alone is enough to keep a node from being taken for somebody else.
+package nodeaddress
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Annotation is where an administrator says which further addresses a node may have: IP addresses, CIDRs and DNS names, with
+// commas between them. A node may never set or change it on its own Node.
+const Annotation = "proa.dev/addresses"
+
+// Cluster is what the addresses of nodes are checked against.
+type Cluster struct {
+	// Services are the ranges of cluster IPs, and Pods those of Pod IPs.
+	Services, Pods []netip.Prefix
+	// Ranges are the networks whose addresses nodes may claim although the server does not see them (--node-address-ranges).
+	Ranges []netip.Prefix
+	// Domain is the DNS domain of the cluster; empty for cluster.local.
+	Domain string
+	// Servers are the addresses at which API servers are reached, the endpoints of the Service default/kubernetes.
+	Servers []netip.Addr
+	// ServingAddresses and ServingNames are those of the API server's certificate.
+	ServingAddresses []netip.Addr
+	ServingNames     []string
+	// Machine returns the addresses of the interfaces of the server's machine; nil for none.
+	Machine func() []netip.Addr
+	// Assigned returns the addresses that the server itself has given to a node that it runs, and nil for a node of others.
+	Assigned func(node string) []netip.Addr
+}
+
+// Claim is a Node as the node itself wants to write it.
+type Claim struct {
+	// Node is the wanted Node, and Stored the one that is there; nil if the Node is created.
+	Node, Stored *corev1.Node
+	// Remote is the address from which the server sees the request come; the zero value for a caller in the server's process.
+	Remote netip.Addr
+	// Others are all Nodes of the cluster; this one among them does not count.
+	Others iter.Seq[*corev1.Node]
+}
+
+// Refusal is an address that a node may not have.
+type Refusal struct {
+	// Field is where the address stands in the Node, such as status.addresses[0].address.
+	Field, Address, Reason string
+}
+
+func (r Refusal) Error() string {
+	if r.Field == nameField {
+		return fmt.Sprintf("name %q: %s", r.Address, r.Reason)
+	}
+	return fmt.Sprintf("address %q: %s", r.Address, r.Reason)
+}
+
+// nameField is where the name of a Node stands.
+const nameField = "metadata.name"
+
+// IsNew says that a Node claims an address that the stored one does not have, or a name that is not there yet.
+func (c *Claim) IsNew() bool {
+	return c.Stored == nil || slices.ContainsFunc(c.Node.Status.Addresses, func(a corev1.NodeAddress) bool { return !c.isStored(a.Address) })
+}
+
+func (c *Claim) isStored(address string) bool { return c.Stored != nil && has(c.Stored, address) }
+
+// Check returns the first address of a claim that the node may not have, and nil if there is none.
+func Check(cluster *Cluster, claim *Claim) *Refusal {
+	name := claim.Node.Name
+	if claim.Stored == nil {
+		if reason := cluster.nodeName(claim, name); reason != "" {
+			return &Refusal{nameField, name, reason}
+		}
+	}
+	for i, a := range claim.Node.Status.Addresses {
+		var reason string
+		if ip, err := parse(a.Address); err == nil {
+			reason = cluster.checkIP(claim, ip)
+		} else {
+			reason = cluster.checkName(claim, a.Address)
+		}
+		if reason != "" {
+			return &Refusal{fmt.Sprintf("status.addresses[%d].address", i), a.Address, reason}
+		}
+	}
+	return nil
+}
+
+// checkIP says why a node may not have an IP address; empty if it may.
+func (c *Cluster) checkIP(claim *Claim, ip netip.Addr) string {
+	name := claim.Node.Name
+	switch assigned := slices.Contains(c.assigned(name), ip); {
+	case unusable(ip) != "":
+		return unusable(ip)
+	case assigned:
+		return ""
+	case c.reservedIP(ip) != "":
+		return c.reservedIP(ip)
+	case claim.isStored(ip.String()):
+		return ""
+	}
+	if other := owner(claim, ip.String()); other != "" {
+		return fmt.Sprintf("the node %s has it; if that node is gone, delete it: kubectl delete node %s", other, other)
+	}
+	onMachine := c.isLocal(claim.Remote) && slices.Contains(c.machine(), ip)
+	seen := claim.Remote.IsValid() && claim.Remote == ip
+	if c.isServer(ip) && !onMachine && !(seen && slices.Contains(c.Servers, ip)) {
+		return "it is an address of the API server"
+	}
+	allowed := func(p netip.Prefix) bool { return p.Contains(ip) }
+	if seen || onMachine || slices.ContainsFunc(c.Ranges, allowed) || slices.ContainsFunc(allowedBy(claim.Stored).networks, allowed) {
+		return ""
+	}
+	return fmt.Sprintf("the server sees the node at %s, and nobody else has said that the node has this address; let the agent connect from it (--node-ip), "+
+		"allow it with kubectl annotate node %s %s=%s, or start the servers with --node-address-ranges and a network that contains it",
+		seenAt(claim.Remote), name, Annotation, ip)
+}
+
+// checkName says why a node may not have a DNS name among its addresses; empty if it may.
+func (c *Cluster) checkName(claim *Claim, text string) string {
+	name, node := canonical(text), canonical(claim.Node.Name)
+	switch {
+	case name == node:
+		return c.nodeName(claim, text)
+	case c.reservedName(name) != "":
+		return c.reservedName(name)
+	case claim.isStored(text):
+		return ""
+	case slices.Contains(c.ServingNames, name):
+		return "it is a name of the API server"
+	}
+	if other := owner(claim, name); other != "" {
+		return "it is a name of the node " + other
+	}
+	if slices.Contains(allowedBy(claim.Stored).names, name) {
+		return ""
+	}
+	return fmt.Sprintf("a node has no name but its own, %s, unless an administrator allows it: kubectl annotate node %s %s=%s", node, claim.Node.Name, Annotation, name)
+}
+
+// nodeName says why a node may not be called by a name; empty if it may. The nodes of the server's own machine may have the name
+// of the machine, which is a name of the API server too.
+func (c *Cluster) nodeName(claim *Claim, text string) string {
+	name := canonical(text)
+	switch {
+	case c.assigned(claim.Node.Name) != nil:
+		return ""
+	case c.reservedName(name) != "":
+		return c.reservedName(name)
+	case claim.Stored == nil && slices.Contains(c.ServingNames, name) && !c.isLocal(claim.Remote):
+		return "it is a name of the API server; give the node another name with --node"
+	}
+	return ""
+}
+
+// Reserved says why no node may have an address or a name, whoever allows it; empty if nothing is against it.
+func (c *Cluster) Reserved(address string) string {
+	ip, err := parse(address)
+	if err != nil {
+		return c.reservedName(canonical(address))
+	}
+	if why := unusable(ip); why != "" {
+		return why
+	}
+	return c.reservedIP(ip)
+}
+
+// isServer says that an API server is reached at an address: its own, or that of a load balancer in front of it, which is in its
+// certificate. A load balancer that translates addresses makes every node seem to come from it.
+func (c *Cluster) isServer(ip netip.Addr) bool {
+	return slices.Contains(c.Servers, ip) || slices.Contains(c.ServingAddresses, ip)
+}
+
+// unusable says why an IP address can be that of no machine for others.
+func unusable(ip netip.Addr) string {
+	switch {
+	case ip.IsLoopback():
+		return "it is a loopback address"
+	case ip.IsUnspecified():
+		return "it is the unspecified address"
+	case ip.IsMulticast(), ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "it is a multicast or broadcast address"
+	case ip.IsLinkLocalUnicast():
+		return "it is a link-local address"
+	}
+	return ""
+}
+
+func (c *Cluster) reservedIP(ip netip.Addr) string {
+	contains := func(p netip.Prefix) bool { return p.Contains(ip) }
+	switch {
+	case slices.ContainsFunc(c.Services, contains):
+		return "it is in the range of Services"
+	case slices.ContainsFunc(c.Pods, contains):
+		return "it is in the range of Pods"
+	}
+	return ""
+}
+
+// reservedName says why a DNS name, in its canonical form, is nobody's but the cluster's own.
+func (c *Cluster) reservedName(name string) string {
+	domain := canonical(c.Domain)
+	if domain == "" {
+		domain = "cluster.local"
+	}
+	if slices.Contains([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "localhost.localdomain", domain}, name) {
+		return "it is a name of the cluster itself"
+	}
+	for _, under := range []string{"localhost", "svc", domain} {
+		if strings.HasSuffix(name, "."+under) {
+			return "it is a name below ." + under + ", which only the cluster itself gives"
+		}
+	}
+	return ""
+}
+
+// isLocal says that a request comes from the server's own machine.
+func (c *Cluster) isLocal(remote netip.Addr) bool {
+	return !remote.IsValid() || remote.IsLoopback() || slices.Contains(c.machine(), remote)
+}
+
+func (c *Cluster) machine() []netip.Addr {
+	if c.Machine == nil {
+		return nil
+	}
+	return c.Machine()
+}
+
+func (c *Cluster) assigned(node string) []netip.Addr {
+	if c.Assigned == nil {
+		return nil
+	}
+	return c.Assigned(node)
+}
+
+// owner returns the name of another Node that has an address; empty if none has.
+func owner(claim *Claim, address string) string {
+	if claim.Others == nil {
+		return ""
+	}
+	for n := range claim.Others {
+		if n.Name != claim.Node.Name && Owns(n, address) {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// Owns says that an address or a DNS name is one of a Node: it is in its status, or the name of the Node.
+func Owns(n *corev1.Node, address string) bool {
+	return canonical(address) == n.Name || has(n, address)
+}
+
+// has says that a Node has an address in its status, however it is written.
+func has(n *corev1.Node, address string) bool {
+	want, err := parse(address)
+	return slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool {
+		if err != nil {
+			return canonical(a.Address) == canonical(address)
+		}
+		ip, err := parse(a.Address)
+		return err == nil && ip == want
+	})
+}
+
+// allowance is what an administrator allows a node to have.
+type allowance struct {
+	networks []netip.Prefix
+	names    []string
+}
+
+// allowedBy reads the annotation of a stored Node. A part that is neither an address nor a network is a name.
+func allowedBy(n *corev1.Node) (out allowance) {
+	if n == nil {
+		return out
+	}
+	for part := range strings.SplitSeq(n.Annotations[Annotation], ",") {
+		part = strings.TrimSpace(part)
+		if ip, err := parse(part); err == nil {
+			out.networks = append(out.networks, netip.PrefixFrom(ip, ip.BitLen()))
+		} else if p, err := netip.ParsePrefix(part); err == nil {
+			out.networks = append(out.networks, p.Masked())
+		} else if part != "" {
+			out.names = append(out.names, canonical(part))
+		}
+	}
+	return out
+}
+
+// parse reads an IP address. One of IPv4 in the clothes of IPv6 is one of IPv4, and a zone says nothing to others.
+func parse(text string) (netip.Addr, error) {
+	ip, err := netip.ParseAddr(text)
+	return ip.Unmap().WithZone(""), err
+}
+
+// canonical is a DNS name as it is compared: in lower case, without the dot at its end.
+func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
+func seenAt(remote netip.Addr) string {
+	if !remote.IsValid() {
+		return "its own machine"
+	}
+	return remote.String()
+}
