@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"net/http"
 	"slices"
+	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
@@ -27,9 +28,31 @@ func (s *Server) openAgents() *agents.Agents {
 			c := s.pki.KubeletClient().TLS()
 			return &c, nil
 		},
-		CAs: func() *x509.CertPool { return s.pki.CA().Pool },
+		CAs: func() *x509.CertPool { return s.agentTrust.pool(s.pki.CA(), s.pki.KubeletCA()) },
 		Log: s.log,
 	})
+}
+
+// agentTrust is whom the server believes when it connects to the agents of nodes.
+type agentTrust struct {
+	mu sync.Mutex // guards what follows
+	// cluster and kubelet are the authorities that made was made of.
+	cluster, kubelet *pki.Authority
+	made             *x509.CertPool
+}
+
+// pool trusts the authority of agents. It trusts that of the cluster too: agents of former versions serve with certificates that it
+// has signed, until they ask for new ones. Whoever is dialed must show the name of just its node in either case. The pool is the
+// same one as long as the authorities are, so that connections are kept.
+func (t *agentTrust) pool(cluster, kubelet *pki.Authority) *x509.CertPool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.made == nil || t.cluster != cluster || t.kubelet != kubelet {
+		t.cluster, t.kubelet, t.made = cluster, kubelet, x509.NewCertPool()
+		t.made.AppendCertsFromPEM(cluster.PEM)
+		t.made.AppendCertsFromPEM(kubelet.PEM)
+	}
+	return t.made
 }
 
 // nodeRules are what all nodes may do: what those of Kubernetes may, and open a tunnel.

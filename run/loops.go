@@ -119,7 +119,11 @@ func (s *Server) every() []control.Controller {
 		servicecidr.Controller(),
 
 		ephemeral.Controller(),
-		certificate.Controller(certificate.Config{CA: func() (*x509.Certificate, crypto.Signer) { return s.pki.CA().Cert, s.pki.CA().Key }}),
+		certificate.Controller(certificate.Config{
+			CA:        func() (*x509.Certificate, crypto.Signer) { return s.pki.CA().Cert, s.pki.CA().Key },
+			KubeletCA: func() (*x509.Certificate, crypto.Signer) { return s.pki.KubeletCA().Cert, s.pki.KubeletCA().Key },
+			Reserved:  s.reservedAddresses(),
+		}),
 		trustbundle.Controller(s.root),
 		satoken.Tokens(func(a *corev1.ServiceAccount, secret string) (string, error) { return s.auth.IssueLegacy(a, secret) }, s.root),
 		satoken.Tracker(),

@@ -69,7 +69,9 @@ type Server struct {
 	policy *bootstrap.Policy
 	// agents are the ways to nodes.
 	agents *agents.Agents
-	ready  atomic.Bool
+	// agentTrust is whom the server believes at the other end of these ways.
+	agentTrust agentTrust
+	ready      atomic.Bool
 	// trusted turns when the bundle of the cluster's authority does.
 	trusted turn
 

@@ -12,7 +12,8 @@ import (
 // CA is the cluster's authority.
 func (s *Server) CA() *pki.Authority { return s.pki.CA() }
 
-// Sign makes the certificate that a request in PEM asks for. Whoever is in this process needs no request through the API.
+// Sign makes the certificate that a request in PEM asks for: to speak with as a client of the API, or to serve with as the agent of a
+// node, which an authority of its own signs. Whoever is in this process needs no request through the API.
 func (s *Server) Sign(request []byte, usage x509.ExtKeyUsage) ([]byte, error) {
 	block, _ := pem.Decode(request)
 	if block == nil {
@@ -25,8 +26,11 @@ func (s *Server) Sign(request []byte, usage x509.ExtKeyUsage) ([]byte, error) {
 	if err := csr.CheckSignature(); err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	cert, err := s.pki.CA().Sign(&x509.Certificate{
+	now, by := time.Now(), s.pki.CA()
+	if usage == x509.ExtKeyUsageServerAuth {
+		by = s.pki.KubeletCA()
+	}
+	cert, err := by.Sign(&x509.Certificate{
 		Subject: csr.Subject, DNSNames: csr.DNSNames, IPAddresses: csr.IPAddresses, NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(365 * 24 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
 	}, csr.PublicKey, now)

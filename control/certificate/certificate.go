@@ -14,18 +14,25 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
+	"proa.dev/kinds/nodeaddress"
 )
 
 // Config says how requests are signed.
 type Config struct {
-	// CA returns the authority as it is now.
+	// CA returns the cluster's authority as it is now.
 	CA func() (*x509.Certificate, crypto.Signer)
+	// KubeletCA returns the authority that signs what kubelets serve with; nil for CA. Clients of the API do not trust it, so that
+	// no kubelet can be taken for the API server.
+	KubeletCA func() (*x509.Certificate, crypto.Signer)
+	// Reserved are the names and addresses that are not in the certificate of any kubelet.
+	Reserved nodeaddress.Cluster
 	// Life is how long certificates are good if the request does not ask for less; 0 is a year.
 	Life time.Duration
 }
@@ -36,7 +43,7 @@ func Controller(config Config) control.Controller {
 		config.Life = 365 * 24 * time.Hour
 	}
 	return control.Controller{
-		Name: "certificate-controller", For: gr.CertificateSigningRequests, Reads: []schema.GroupResource{gr.Nodes}, Workers: 5,
+		Name: "certificate-controller", For: gr.CertificateSigningRequests, Reads: []schema.GroupResource{gr.Nodes, gr.ServiceCIDRs}, Workers: 5,
 		Writes: []control.Write{
 			{On: gr.CertificateSigningRequests, Do: "update/approval update/status delete"},
 			{On: signers(), Do: "approve sign"},
@@ -77,19 +84,27 @@ func (config *Config) step(ctx context.Context, c *control.Cluster, request *cer
 		})
 		_, err = c.Update(ctx, gr.CertificateSigningRequests, next, "status")
 	case p.sign != nil:
-		ca, key := config.CA()
+		ca, key := config.authority(request.Spec.SignerName)
 		if next.Status.Certificate, err = sign(p.sign, request.Spec.Usages, life(config.Life, request.Spec.ExpirationSeconds), issuer{ca, key, now}); err == nil {
 			_, err = c.Update(ctx, gr.CertificateSigningRequests, next, "status")
 		}
 	case len(p.ask) > 0:
 		return approve(ctx, c, next, p, now)
 	case p.node != "":
-		return vouch(ctx, c, next, p, now)
+		return config.vouch(ctx, c, next, p, now)
 	}
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
 	return p.again, err
+}
+
+// authority is the one that a signer signs with.
+func (config *Config) authority(signer string) (*x509.Certificate, crypto.Signer) {
+	if signer == certificatesv1.KubeletServingSignerName && config.KubeletCA != nil {
+		return config.KubeletCA()
+	}
+	return config.CA()
 }
 
 // approve asks whether the requestor may have what it wants, and says so in the request.
@@ -119,15 +134,16 @@ func approve(ctx context.Context, c *control.Cluster, request *certificatesv1.Ce
 	return again, nil
 }
 
-// vouch approves a serving certificate whose names are the addresses of its Node: nobody else is in danger of being taken for
-// it. Others are left to people.
-func vouch(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, p plan, now time.Time) (time.Duration, error) {
+// vouch approves a serving certificate whose names are the addresses of its Node, and of nobody else: nobody is in danger of being
+// taken for it. Others are left to people.
+func (config *Config) vouch(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, p plan, now time.Time) (time.Duration, error) {
 	node, found := control.Get[*corev1.Node](c, gr.Nodes, "", p.node)
 	wanted, err := parse(request.Spec.Request)
 	if err != nil {
 		return p.again, nil //nolint:nilerr // nobody vouches for what cannot be read
 	}
-	if !found || !owns(node, wanted, control.List[*corev1.Node](c, gr.Nodes, "")) {
+	reserved := withRanges(config.Reserved, control.List[*networkingv1.ServiceCIDR](c, gr.ServiceCIDRs, ""))
+	if !found || !owns(node, wanted, control.List[*corev1.Node](c, gr.Nodes, ""), reserved) {
 		// The Node may say more about itself later.
 		return min(patience(request, now), p.again), nil
 	}

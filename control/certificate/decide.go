@@ -5,13 +5,17 @@ import (
 	"encoding/pem"
 	"errors"
 	"iter"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/nodeaddress"
 )
 
 // How long requests are kept: after they were answered, and when nobody answers.
@@ -89,27 +93,38 @@ func serves(r *certificatesv1.CertificateSigningRequest, request *x509.Certifica
 	return strings.TrimPrefix(request.Subject.CommonName, "system:node:")
 }
 
-// owns says that a Node has every name of a request, and that no other has any of its addresses.
-func owns(node *corev1.Node, request *x509.CertificateRequest, others iter.Seq[*corev1.Node]) bool {
-	has := func(n *corev1.Node, address string) bool {
-		return slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == address })
-	}
-	for _, name := range request.DNSNames {
-		if !has(node, name) {
-			return false
-		}
-	}
+// owns says that a Node has every name of a request in its status, that no other Node has any of them, and that none is reserved:
+// names of the API, addresses of Services and Pods, loopback. Admission has refused those when the node claimed them; here the
+// same is asked again before a certificate makes others believe it.
+func owns(node *corev1.Node, request *x509.CertificateRequest, others iter.Seq[*corev1.Node], reserved *nodeaddress.Cluster) bool {
+	names := slices.Clone(request.DNSNames)
 	for _, ip := range request.IPAddresses {
-		if !has(node, ip.String()) {
+		names = append(names, ip.String())
+	}
+	for _, name := range names {
+		if reserved.Reserved(name) != "" || !slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == name }) {
 			return false
 		}
 		for other := range others {
-			if other.Name != node.Name && has(other, ip.String()) {
+			if other.Name != node.Name && nodeaddress.Owns(other, name) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// withRanges adds the ranges of Services that objects of the cluster have added.
+func withRanges(reserved nodeaddress.Cluster, ranges iter.Seq[*networkingv1.ServiceCIDR]) *nodeaddress.Cluster {
+	reserved.Services = slices.Clone(reserved.Services)
+	for r := range ranges {
+		for _, text := range r.Spec.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				reserved.Services = append(reserved.Services, p)
+			}
+		}
+	}
+	return &reserved
 }
 
 // patience is how long to wait before a permission is asked for again: the longer, the older the request.

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math/big"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -19,8 +20,11 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"proa.dev/kinds/nodeaddress"
 )
 
 // given is a case of testdata/decide.txt. Durations are ages, but that of issued, which is the rest of the certificate's life.
@@ -168,13 +172,28 @@ func TestOwns(t *testing.T) {
 		}
 		return n
 	}
-	all := []*corev1.Node{node("a", "a.example", "10.0.0.1", "10.0.0.9"), node("b", "10.0.0.2", "10.0.0.9")}
+	mine := []string{"a.example", "10.0.0.1", "10.0.0.9", "b", "b.example", "kubernetes.default.svc", "localhost", "127.0.0.1", "10.96.0.1", "10.97.0.1", "10.244.0.7", "169.254.1.1"}
+	all := []*corev1.Node{node("a", mine...), node("b", "10.0.0.2", "10.0.0.9", "b.example")}
+	reserved := withRanges(nodeaddress.Cluster{
+		Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+	}, slices.Values([]*networkingv1.ServiceCIDR{{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/24"}}}}))
 	for _, x := range []struct {
 		dns, ip []string
 		want    bool
 	}{
 		{[]string{"a.example"}, []string{"10.0.0.1"}, true},
+		{[]string{"c.example"}, []string{"10.0.0.1"}, false},
+		// What another node has, or is called.
 		{[]string{"b.example"}, []string{"10.0.0.1"}, false},
+		{[]string{"b"}, []string{"10.0.0.1"}, false},
+		// What is in the status of the Node, and must not be.
+		{[]string{"kubernetes.default.svc"}, []string{"10.0.0.1"}, false},
+		{[]string{"localhost"}, []string{"10.0.0.1"}, false},
+		{nil, []string{"127.0.0.1"}, false},
+		{nil, []string{"10.96.0.1"}, false},
+		{nil, []string{"10.97.0.1"}, false},
+		{nil, []string{"10.244.0.7"}, false},
+		{nil, []string{"169.254.1.1"}, false},
 		{nil, []string{"10.0.0.1", "10.0.0.2"}, false},
 		{nil, []string{"10.0.0.9"}, false}, // two nodes say that it is theirs
 	} {
@@ -182,7 +201,7 @@ func TestOwns(t *testing.T) {
 		for _, ip := range x.ip {
 			r.IPAddresses = append(r.IPAddresses, net.ParseIP(ip))
 		}
-		if got := owns(all[0], r, slices.Values(all)); got != x.want {
+		if got := owns(all[0], r, slices.Values(all), reserved); got != x.want {
 			t.Errorf("%v %v: %v", x.dns, x.ip, got)
 		}
 	}

@@ -5,12 +5,16 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"math/big"
+	"strconv"
 	"time"
 )
 
@@ -136,6 +140,24 @@ func newKey() (*ecdsa.PrivateKey, error) {
 		return nil, fmt.Errorf("make key: %w", err)
 	}
 	return key, nil
+}
+
+// derive makes a key for a purpose from another key. It is the same each time, and tells nothing about the other key.
+func derive(from crypto.Signer, purpose string) (*ecdsa.PrivateKey, error) {
+	secret, err := x509.MarshalPKCS8PrivateKey(from)
+	if err != nil {
+		return nil, err
+	}
+	for try := range 100 { // not every number is a key of the curve, but nearly every one
+		number, err := hkdf.Key(sha256.New, secret, nil, purpose+" "+strconv.Itoa(try), 32)
+		if err != nil {
+			return nil, err
+		}
+		if key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), number); err == nil {
+			return key, nil
+		}
+	}
+	return nil, errors.New("no number that was tried is a key")
 }
 
 // newSerial is a random positive number of 127 bits, which is unique enough to need no register.

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ type steward struct {
 	folder *folder
 	// file is the name of the files without their endings.
 	file string
+	// parent is the key that the first key of the authority is derived from; nil for a random one.
+	parent crypto.Signer
 	// bundle, keyPEM and nextPEM are what is in the files.
 	bundle, keyPEM, nextPEM []byte
 	now                     time.Time
@@ -35,8 +38,8 @@ const oldEnding = ".old"
 const maxSteps = 8
 
 // authority loads or makes a CA and brings it to what is due by now. What there is to tell about it goes to m.
-func (f *folder) authority(file, name string, o Options, m *material) (*Authority, error) {
-	s := &steward{folder: f, holding: holding{name: name, shared: o.Shared}, file: file, now: o.Now()}
+func (f *folder) authority(s steward, o Options, m *material) (*Authority, error) {
+	s.folder, s.shared, s.now = f, o.Shared, o.Now()
 	if err := s.load(); err != nil {
 		return nil, err
 	}
@@ -61,6 +64,20 @@ func (f *folder) authority(file, name string, o Options, m *material) (*Authorit
 	return a, nil
 }
 
+// deriveKey makes the first key of an authority from that of its parent, and stores it. Servers that share a store have copies of the
+// parent's key from the time before there was this authority; all of them come to the same key, and trust what any of them signs.
+func (s *steward) deriveKey() (err error) {
+	key, err := derive(s.parent, s.name)
+	if err != nil {
+		return fmt.Errorf("derive the key of %s: %w", s.name, err)
+	}
+	if s.keyPEM, err = encodeKey(key); err != nil {
+		return err
+	}
+	s.key = key
+	return s.folder.write(s.keyFile(), s.keyPEM, modeSecret)
+}
+
 // load reads the files, and makes them in a folder that has none. The key is written first: a key without a certificate is
 // therefore an interrupted start and is completed, a certificate without its key is a loss.
 func (s *steward) load() (err error) {
@@ -69,7 +86,10 @@ func (s *steward) load() (err error) {
 	if err != nil && !missing {
 		return err
 	}
-	s.key, s.keyPEM, err = s.folder.key(s.keyFile(), missing)
+	s.key, s.keyPEM, err = s.folder.key(s.keyFile(), missing && s.parent == nil)
+	if errors.Is(err, fs.ErrNotExist) && missing && s.parent != nil {
+		err = s.deriveKey()
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.folder.problem(s.keyFile(), errors.New("is missing but "+s.crtFile()+" is there"),
 			"restore it from a backup, or remove "+s.crtFile()+" too for a new authority (every certificate it signed stops working)")
@@ -147,8 +167,11 @@ func (s *steward) makeHeir(key bool) error {
 		return err
 	}
 	who := "Who has a copy of admin.kubeconfig needs a new one by then"
-	if s.file != fileCA {
+	switch s.file {
+	case fileFrontProxyCA:
 		who = "Who trusts front proxies by a copy of the file needs a new one by then"
+	case fileKubeletCA:
+		who = "Who verifies kubelets by a copy of the file needs a new one by then"
 	}
 	s.tell(false, "%s: the authority ends on %s; a new one is trusted beside it, and signs from %s on. %s", s.path(), day(s.certs[0].NotAfter), day(handover(s.certs[0], heir)), who)
 	return s.publish(append(slices.Clone(s.certs), heir)...)
@@ -180,8 +203,10 @@ func (s *steward) replace() error {
 // remedy says what people must do after a new authority took the place of an expired one.
 func (s *steward) remedy() string {
 	switch {
-	case s.file != fileCA:
+	case s.file == fileFrontProxyCA:
 		return "Front proxies need new certificates."
+	case s.file == fileKubeletCA:
+		return "Agents ask for new serving certificates by themselves."
 	case s.shared:
 		return "Copy this folder to the other servers and start them again; then copy admin.kubeconfig to everybody who has a copy, and let agents on other machines join again with a token of \"proa token create\"."
 	}

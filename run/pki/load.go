@@ -14,6 +14,7 @@ import (
 const (
 	fileCA               = "ca"
 	fileFrontProxyCA     = "front-proxy-ca"
+	fileKubeletCA        = "kubelet-ca"
 	leafServing          = "apiserver"
 	leafAdmin            = "admin"
 	leafFrontProxyClient = "front-proxy-client"
@@ -80,10 +81,13 @@ func load(dir string, o Options) (*material, error) {
 func (f *folder) bring(o Options) (m *material, err error) {
 	now := o.Now()
 	m = &material{leaves: map[string]*Pair{}}
-	if m.ca, err = f.authority(fileCA, "proa-ca", o, m); err != nil {
+	if m.ca, err = f.authority(steward{holding: holding{name: "proa-ca"}, file: fileCA}, o, m); err != nil {
 		return nil, err
 	}
-	if m.frontProxyCA, err = f.authority(fileFrontProxyCA, "proa-front-proxy-ca", o, m); err != nil {
+	if m.frontProxyCA, err = f.authority(steward{holding: holding{name: "proa-front-proxy-ca"}, file: fileFrontProxyCA}, o, m); err != nil {
+		return nil, err
+	}
+	if m.kubeletCA, err = f.authority(steward{holding: holding{name: "proa-kubelet-ca"}, file: fileKubeletCA, parent: m.ca.Key}, o, m); err != nil {
 		return nil, err
 	}
 	if err = f.serviceAccount(m); err != nil {

@@ -1,4 +1,4 @@
-// Package pki is the cluster's own public key infrastructure: it owns one folder with two
+// Package pki is the cluster's own public key infrastructure: it owns one folder with three
 // certificate authorities, the certificates they sign, and the key that signs service-account tokens.
 //
 // Vocabulary: an Authority signs; a Pair is a certificate with its key; a leaf is a Pair kept in the
@@ -72,13 +72,13 @@ type PKI struct {
 
 // material is one consistent view of the folder.
 type material struct {
-	ca, frontProxyCA *Authority
-	leaves           map[string]*Pair
-	serving          *tls.Certificate
-	saKey            crypto.Signer
-	saPublic         []crypto.PublicKey
-	renewed          []string
-	news             []News
+	ca, frontProxyCA, kubeletCA *Authority
+	leaves                      map[string]*Pair
+	serving                     *tls.Certificate
+	saKey                       crypto.Signer
+	saPublic                    []crypto.PublicKey
+	renewed                     []string
+	news                        []News
 }
 
 // News is what people should know about an authority, in a sentence.
@@ -136,6 +136,10 @@ func (p *PKI) CA() *Authority { return p.current().ca }
 // FrontProxyCA is the authority that vouches for those who may speak for others by request header.
 func (p *PKI) FrontProxyCA() *Authority { return p.current().frontProxyCA }
 
+// KubeletCA is the authority that signs what the agents of nodes serve with, and nothing else. The API server trusts it when it
+// connects to agents; clients of the API do not, so that no agent can be taken for the API server.
+func (p *PKI) KubeletCA() *Authority { return p.current().kubeletCA }
+
 // Admin is the client certificate of the cluster's administrator.
 func (p *PKI) Admin() *Pair { return p.current().leaves[leafAdmin] }
 
@@ -166,10 +170,9 @@ func (p *PKI) Client(name string, groups ...string) (*Pair, error) {
 	return p.CA().client(name, groups, p.opts.Now())
 }
 
-// Server makes a serving certificate for another part of the cluster, such as a kubelet. Hosts are
-// DNS names and addresses. It is not written anywhere.
+// Server makes a serving certificate for a kubelet. Hosts are DNS names and addresses. It is not written anywhere.
 func (p *PKI) Server(name string, groups, hosts []string) (*Pair, error) {
-	return p.CA().server(name, groups, sortHosts(hosts), p.opts.Now())
+	return p.KubeletCA().server(name, groups, sortHosts(hosts), p.opts.Now())
 }
 
 // Status describes one certificate of the folder, for people.
@@ -187,6 +190,7 @@ func (p *PKI) Status() []Status {
 	out := []Status{
 		{Name: fileCA, File: p.File(fileCA + ".crt"), Cert: m.ca.Cert, IsCA: true},
 		{Name: fileFrontProxyCA, File: p.File(fileFrontProxyCA + ".crt"), Cert: m.frontProxyCA.Cert, IsCA: true},
+		{Name: fileKubeletCA, File: p.File(fileKubeletCA + ".crt"), Cert: m.kubeletCA.Cert, IsCA: true},
 	}
 	for _, l := range leaves(p.opts, m) {
 		pair := m.leaves[l.name]

@@ -71,7 +71,8 @@ func TestFirstStart(t *testing.T) {
 	p := ensure(t, dir, testOptions)
 	want := []string{
 		"admin.crt", "admin.key", "apiserver-kubelet-client.crt", "apiserver-kubelet-client.key", "apiserver.crt", "apiserver.key",
-		"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "front-proxy-client.crt", "front-proxy-client.key", "sa.key", "sa.pub",
+		"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "front-proxy-client.crt", "front-proxy-client.key",
+		"kubelet-ca.crt", "kubelet-ca.key", "sa.key", "sa.pub",
 	}
 	if got := changed(nil, snapshot(t, dir)); !slices.Equal(got, want) {
 		t.Errorf("files\n got %v\nwant %v", got, want)
@@ -345,8 +346,62 @@ func TestServerCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pair.Cert.Verify(x509.VerifyOptions{Roots: p.CA().Pool, DNSName: "192.0.2.1"}); err != nil {
+	if _, err := pair.Cert.Verify(x509.VerifyOptions{Roots: p.KubeletCA().Pool, DNSName: "192.0.2.1"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKubeletAuthorityIsItsOwn: what an agent serves with is believed by nobody who asks the cluster's authority, neither as the
+// API server nor as a client, and the other way round.
+func TestKubeletAuthorityIsItsOwn(t *testing.T) {
+	p := ensure(t, t.TempDir(), testOptions)
+	pair, err := p.Server("system:node:a", []string{"system:nodes"}, []string{"a", "192.0.2.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	anyUse := []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
+	for name, pool := range map[string]*x509.CertPool{"the cluster's authority": p.CA().Pool, "that of front proxies": p.FrontProxyCA().Pool} {
+		if _, err := pair.Cert.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: anyUse}); err == nil {
+			t.Errorf("%s vouches for the serving certificate of an agent", name)
+		}
+	}
+	if _, err := p.Serving().Cert.Verify(x509.VerifyOptions{Roots: p.KubeletCA().Pool, KeyUsages: anyUse}); err == nil {
+		t.Error("the authority of agents vouches for the API server")
+	}
+	if bytes.Contains(p.CA().PEM, p.KubeletCA().PEM) {
+		t.Error("the bundle of the cluster's authority has that of agents")
+	}
+}
+
+// TestKubeletAuthorityOfOldFolders: servers that share a store, and have copies of a folder from before there was this authority,
+// each make it by themselves, and believe what any of them has signed.
+func TestKubeletAuthorityOfOldFolders(t *testing.T) {
+	a, b := t.TempDir(), t.TempDir()
+	o := testOptions
+	o.Shared = true
+	ensure(t, a, o)
+	for _, name := range []string{"kubelet-ca.crt", "kubelet-ca.key"} {
+		if err := os.Remove(filepath.Join(a, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.CopyFS(filepath.Join(b, "pki"), os.DirFS(a)); err != nil {
+		t.Fatal(err)
+	}
+	first, second := ensure(t, a, o), ensure(t, filepath.Join(b, "pki"), o)
+	pair, err := first.Server("system:node:a", []string{"system:nodes"}, []string{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pair.Cert.Verify(x509.VerifyOptions{Roots: second.KubeletCA().Pool, DNSName: "a"}); err != nil {
+		t.Error(err)
+	}
+	other := ensure(t, t.TempDir(), o)
+	if _, err := pair.Cert.Verify(x509.VerifyOptions{Roots: other.KubeletCA().Pool, DNSName: "a"}); err == nil {
+		t.Error("another cluster has the same authority")
+	}
+	if again := ensure(t, a, o); !again.KubeletCA().Cert.Equal(first.KubeletCA().Cert) {
+		t.Error("the second start makes another authority")
 	}
 }
 

@@ -196,8 +196,8 @@ func TestAuthoritiesSucceed(t *testing.T) {
 	if len(signers) != 3 || len(proxies) != 3 {
 		t.Errorf("%d authorities and %d of front proxies have signed, want 3 each", len(signers), len(proxies))
 	}
-	// Twice each of the two gets an heir, hands on, and goes.
-	if len(told) != 2*2*3 {
+	// Twice each of the three gets an heir, hands on, and goes.
+	if len(told) != 2*3*3 {
 		t.Errorf("told:\n%s", strings.Join(told, "\n"))
 	}
 	if got := fileNames(t, dir); slices.Contains(got, "ca-next.key") || slices.Contains(got, "ca.key.old") {
@@ -228,7 +228,7 @@ func TestExpiredAuthority(t *testing.T) {
 		}
 	}
 	after := snapshot(t, dir)
-	for _, name := range []string{"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key"} {
+	for _, name := range []string{"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "kubelet-ca.crt", "kubelet-ca.key"} {
 		if after[name] == before[name] || after[name+".old"] != before[name] {
 			t.Errorf("%s is not new, or the former one is not kept", name)
 		}
@@ -239,7 +239,7 @@ func TestExpiredAuthority(t *testing.T) {
 	if _, waits := after["ca-next.key"]; waits || strings.Count(after["ca.crt"], "BEGIN") != 1 {
 		t.Errorf("there is more than a new authority: %v\n%s", fileNames(t, dir), after["ca.crt"])
 	}
-	if len(k.News()) != 2 || !k.News()[0].Urgent {
+	if len(k.News()) != 3 || !k.News()[0].Urgent {
 		t.Fatalf("news: %v", k.News())
 	}
 	for _, want := range []string{"expired on 2039-12-30", "Copy admin.kubeconfig", "Nodes on this machine are taken over", "must join again with a token", "ca.key.old"} {
@@ -361,7 +361,7 @@ func TestSharedFolder(t *testing.T) {
 	ensure(t, dir, o)
 	o = at(o, epoch.Add(8*year+time.Hour))
 	k := ensure(t, dir, o)
-	if n := k.News(); len(n) != 2 || !n[0].Urgent || !strings.Contains(n[0].Text, "put a new private key into ca-next.key") {
+	if n := k.News(); len(n) != 3 || !n[0].Urgent || !strings.Contains(n[0].Text, "put a new private key into ca-next.key") {
 		t.Fatalf("news: %v", n)
 	}
 	_, data, err := freshKey()
