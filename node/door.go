@@ -41,7 +41,7 @@ func (a *Agent) openDoor() (err error) {
 		return err
 	}
 	a.cert = &self.Certificate{
-		File: filepath.Join(a.Dir, "pki", "serving.pem"), Issue: a.Issue, Log: a.Log,
+		File: filepath.Join(a.Dir, "pki", "serving.pem"), Issue: a.Issue, Log: a.Log, Former: a.ClientCAs,
 		Wanted: func() *x509.CertificateRequest {
 			n := a.node.Current()
 			if n == nil {

@@ -36,11 +36,16 @@ type Certificate struct {
 	Wanted func() *x509.CertificateRequest
 	Issue  Issuer
 	Log    *slog.Logger
+	// Former, if there is one, returns authorities that signed such certificates once and no longer do. A certificate of theirs that
+	// is found when the process starts is replaced, once: where they still sign, the new one is as good.
+	Former func() *x509.CertPool
 	// Changed, if there is one, is called when there is a new certificate.
 	Changed func()
 
 	current atomic.Pointer[tls.Certificate]
-	poke    chan struct{}
+	// outdated says that the certificate was found at the start, and is signed by a former authority.
+	outdated atomic.Bool
+	poke     chan struct{}
 }
 
 // Load reads what is stored, if there is anything, and must be called first.
@@ -57,8 +62,18 @@ func (c *Certificate) Load() error {
 	}
 	if time.Now().Before(pair.Leaf.NotAfter) {
 		c.current.Store(pair)
+		c.outdated.Store(c.isFormer(pair.Leaf))
 	}
 	return nil
+}
+
+// isFormer says that a certificate is signed by an authority that no longer signs such ones.
+func (c *Certificate) isFormer(leaf *x509.Certificate) bool {
+	if c.Former == nil {
+		return false
+	}
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: c.Former(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err == nil
 }
 
 // Current is the certificate, or nil if there is none that is valid.
@@ -130,7 +145,7 @@ func (c *Certificate) due() time.Time {
 	switch {
 	case want == nil:
 		return time.Now().Add(never)
-	case pair == nil || !says(pair.Leaf, want):
+	case pair == nil || c.outdated.Load() || !says(pair.Leaf, want):
 		return time.Now()
 	}
 	return rotation(pair.Leaf, mathrand.Float64()) //nolint:gosec // it spreads work and hides nothing
@@ -193,6 +208,7 @@ func (c *Certificate) Renew(ctx context.Context) error {
 		return err
 	}
 	c.current.Store(pair)
+	c.outdated.Store(false)
 	c.drop()
 	if c.Changed != nil {
 		c.Changed()

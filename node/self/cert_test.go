@@ -3,8 +3,14 @@ package self
 import (
 	"context"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"log/slog"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,4 +67,80 @@ func TestRubbishOnDisk(t *testing.T) {
 	if err := c.Renew(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be used") {
 		t.Error(err)
 	}
+}
+
+// TestFormerAuthority: a stored certificate of an authority that no longer signs such ones is replaced when the agent starts. If the
+// authority still signs, because the server is older than the agent, the new one is kept.
+func TestFormerAuthority(t *testing.T) {
+	former, present := newIssuer(t), newIssuer(t)
+	pool := func() *x509.CertPool { return former.pool }
+	want := func() *x509.CertificateRequest { return ClientRequest("a") }
+	file := filepath.Join(t.TempDir(), "x.pem")
+	first := keep(t, file, want, former.issue)
+	if err := first.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range []*issuer{former, present} {
+		c := &Certificate{File: file, Wanted: want, Issue: by.issue, Log: slog.New(slog.DiscardHandler), Former: pool}
+		if err := c.Load(); err != nil {
+			t.Fatal(err)
+		}
+		if c.Current() == nil || time.Until(c.due()) > time.Second {
+			t.Error("the certificate of a former authority is not replaced, or not used until then")
+		}
+		if err := c.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if time.Until(c.due()) < time.Minute {
+			t.Error("the new certificate is replaced at once")
+		}
+	}
+	c := &Certificate{File: file, Wanted: want, Log: slog.New(slog.DiscardHandler), Former: pool}
+	if err := c.Load(); err != nil || time.Until(c.due()) < time.Minute {
+		t.Error("the certificate of the present authority is replaced", err)
+	}
+}
+
+// issuer is an authority.
+type issuer struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	pool *x509.CertPool
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{key: key, pool: x509.NewCertPool()}
+	if i.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	i.pool.AddCert(i.cert)
+	return i
+}
+
+func (i *issuer) issue(_ context.Context, request []byte, key crypto.Signer) ([]byte, error) {
+	block, _ := pem.Decode(request)
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: csr.Subject, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+	}, i.cert, key.Public(), i.key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }

@@ -26,6 +26,8 @@ type Facts struct {
 	Volumes   []corev1.UniqueVolumeName
 	// VolumesKnown says that Volumes are all there are.
 	VolumesKnown bool
+	// Refused are the addresses that the server does not let the node have, each with the reason.
+	Refused []string
 	// Trouble is everything that keeps the node from being ready, in order.
 	Trouble []error
 }

@@ -36,7 +36,7 @@ func keep(t *testing.T, file string, want func() *x509.CertificateRequest, by se
 
 // TestJoin takes a node from a bootstrap token to both of its certificates.
 func TestJoin(t *testing.T) {
-	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
+	c := proatest.Start(t, proatest.Memory(), proatest.Alone(), anyAddress())
 	if _, err := c.Client.Create(t.Context(), gr.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "join"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
 		Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:bootstrappers"}},
@@ -89,6 +89,9 @@ func TestJoin(t *testing.T) {
 	serves := keep(t, filepath.Join(dir, "serving.pem"), func() *x509.CertificateRequest { return self.ServingRequest("a", addresses) }, serve)
 	if err := serves.Renew(ctx); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := serves.Current().Leaf.Verify(x509.VerifyOptions{Roots: c.Server.CA().Pool}); err == nil {
+		t.Error("clients of the API believe the certificate that a node serves with")
 	}
 	if leaf := serves.Current().Leaf; !leaf.IPAddresses[0].Equal(net.ParseIP("10.0.0.1")) || leaf.DNSNames[0] != "a" {
 		t.Errorf("the certificate is for %v %v", leaf.IPAddresses, leaf.DNSNames)

@@ -45,7 +45,13 @@ func (n *Node) tryRegister(ctx context.Context) error {
 	if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return err
 	}
-	o, err := n.cluster.Create(ctx, gr.Nodes, n.first(ctx))
+	facts := n.gather(ctx)
+	first := n.first(facts)
+	o, err := n.cluster.Create(ctx, gr.Nodes, first)
+	for facts.drop(first, err) {
+		first = n.first(facts)
+		o, err = n.cluster.Create(ctx, gr.Nodes, first)
+	}
 	if apierrors.IsAlreadyExists(err) {
 		return errors.New("somebody made the Node meanwhile")
 	}
@@ -59,17 +65,18 @@ func (n *Node) tryRegister(ctx context.Context) error {
 	n.log.Info("node registered", "node", n.Name)
 	n.reported = time.Now()
 	n.show(made)
+	n.tellRefused(facts)
 	return nil
 }
 
 // first is the Node as it is made.
-func (n *Node) first(ctx context.Context) *corev1.Node {
+func (n *Node) first(facts *Facts) *corev1.Node {
 	o := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.labels(), Annotations: map[string]string{attachAnnotation: "true"}},
 		Spec:       corev1.NodeSpec{ProviderID: n.ProviderID, Taints: n.taints()},
 	}
 	n.tellCloud(o)
-	describe(o, &n.Config, n.gather(ctx), time.Now())
+	describe(o, &n.Config, facts, time.Now())
 	return o
 }
 

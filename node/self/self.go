@@ -138,6 +138,7 @@ type Node struct {
 	last                   answer
 	at                     netip.Addr // the address that was found
 	rebooted, cordoned     bool
+	refused                string // what was told last about addresses that the server refuses
 	// adopted says that the Node was there before, and that its status was not written yet.
 	adopted bool
 }
@@ -267,9 +268,13 @@ func (n *Node) sync(ctx context.Context) (ready bool, err error) {
 		changed := differs(&have.Status, &next.Status)
 		if !changed && now.Sub(n.reported) < reportEvery+n.delay {
 			n.show(have)
+			n.tellRefused(facts)
 			return ready, nil
 		}
 		o, err := n.cluster.Update(ctx, gr.Nodes, next, "status")
+		if facts.drop(next, err) {
+			continue
+		}
 		if apierrors.IsConflict(err) {
 			if have, err = n.get(ctx); err == nil {
 				continue
@@ -279,6 +284,7 @@ func (n *Node) sync(ctx context.Context) (ready bool, err error) {
 			return ready, err
 		}
 		n.wrote(o, news, changed, now)
+		n.tellRefused(facts)
 		return ready, nil
 	}
 	return ready, errors.New("others write the Node all the time")

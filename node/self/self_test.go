@@ -23,6 +23,7 @@ import (
 	"proa.dev/node/cri"
 	"proa.dev/node/self"
 	"proa.dev/proatest"
+	"proa.dev/run"
 )
 
 // engine is a runtime that is well, not well, or away.
@@ -76,13 +77,23 @@ func (e *ears) take() string {
 	return out
 }
 
+// anyAddress lets nodes have the addresses of these tests, which are not those of the machine.
+func anyAddress() proatest.Option {
+	return func(c *run.Config) { c.NodeRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")} }
+}
+
 func asNode(c *proatest.Cluster, name string) client.Client {
 	return c.Server.Client(&user.DefaultInfo{Name: "system:node:" + name, Groups: []string{"system:nodes", "system:authenticated"}})
 }
 
 func begin(t *testing.T, ctx context.Context, c *proatest.Cluster, e *engine, told self.Told) (*self.Node, func()) {
 	t.Helper()
-	n, err := self.New(asNode(c, "a"), self.Config{
+	return beginAs(t, ctx, asNode(c, "a"), e, told)
+}
+
+func beginAs(t *testing.T, ctx context.Context, c client.Client, e *engine, told self.Told) (*self.Node, func()) {
+	t.Helper()
+	n, err := self.New(c, self.Config{
 		Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Port: 10250, Version: "v1.37.1", Data: "/",
 		Labels: map[string]string{corev1.LabelTopologyZone: "z"}, Taints: []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}},
 	}, self.Parts{Runtime: e, Told: told}, slog.New(slog.DiscardHandler))
@@ -134,7 +145,7 @@ func readiness(o *corev1.Node) string {
 // TestNode takes a node through its life in a real cluster, under the node's own identity.
 func TestNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := proatest.Start(t, proatest.Memory(), proatest.Alone())
+		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), anyAddress())
 		e, told := &engine{}, &ears{}
 		_, stop := begin(t, t.Context(), c, e, told)
 		time.Sleep(time.Second)
@@ -209,7 +220,7 @@ func TestNode(t *testing.T) {
 // TestOthersWriteToo makes conflicts: what others put into the status stays.
 func TestOthersWriteToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := proatest.Start(t, proatest.Memory(), proatest.Alone())
+		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), anyAddress())
 		e := &engine{ready: true}
 		n, stop := begin(t, t.Context(), c, e, nil)
 		time.Sleep(time.Second)
