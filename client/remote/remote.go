@@ -38,6 +38,8 @@ type Config struct {
 	Roots func() *x509.CertPool
 	// Token is the token of who asks, if there is no certificate; nil for none. It is asked for with every request.
 	Token func() (string, error)
+	// Dial connects to the server; nil for any way there is.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Agent is the name of the program, for the server's records.
 	Agent string
 	Log   *slog.Logger
@@ -109,13 +111,16 @@ func (c *Client) Renew() {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
-	d := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	dial := c.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
 	believe := c.TLS.Clone()
 	if c.Roots != nil {
 		believe.RootCAs = c.Roots()
 	}
 	t := &http.Transport{
-		DialContext: d.DialContext, TLSClientConfig: believe, TLSHandshakeTimeout: 10 * time.Second, Protocols: protocols,
+		DialContext: dial, TLSClientConfig: believe, TLSHandshakeTimeout: 10 * time.Second, Protocols: protocols,
 		// A server that is gone without a word is noticed.
 		HTTP2:           &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
 		IdleConnTimeout: 2 * time.Minute, DisableCompression: true,

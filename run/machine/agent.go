@@ -41,7 +41,7 @@ func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onR
 	speaks := func() *tls.Config {
 		return &tls.Config{RootCAs: known.Pool(), GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12}
 	}
-	kubelet, err := remote.New(ctx, remote.Config{URL: c.Server, Agent: "proa-agent", Log: log, TLS: speaks(), Roots: known.Pool})
+	kubelet, err := remote.New(ctx, remote.Config{URL: c.Server, Agent: "proa-agent", Log: log, TLS: speaks(), Roots: known.Pool, Dial: dialFrom(c.Node.IPs)})
 	if err != nil {
 		return err
 	}
