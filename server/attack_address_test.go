@@ -4,10 +4,15 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/nodeaddress"
+	"proa.dev/server/mutate"
 )
 
 // TestNodeHasTheAddressItComesFrom sends the Node of a node over HTTP: the address of the connection counts, and no header.
@@ -19,11 +24,18 @@ func TestNodeHasTheAddressItComesFrom(t *testing.T) {
 		{"192.0.2.7:40000", "192.0.2.7", http.StatusCreated},
 		{"[::ffff:192.0.2.7]:40000", "192.0.2.7", http.StatusCreated},
 		{"[2001:db8::7]:40000", "2001:db8::7", http.StatusCreated},
-		{"192.0.2.7:40000", "203.0.113.80", http.StatusForbidden},
+		{"192.0.2.7:40000", "203.0.113.80", http.StatusForbidden}, // it is one of the server's own machine
 		{"@", "203.0.113.80", http.StatusForbidden}, // a peer without an address is not this process
 		{"192.0.2.7:40000", "10.96.0.1", http.StatusForbidden},
 	} {
 		r := guarded(t)
+		plugins, err := mutate.Plugins(nil, func() nodeaddress.Cluster {
+			return nodeaddress.Cluster{Machine: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("203.0.113.80")} }}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Mutate = slices.DeleteFunc(plugins, func(p Plugin) bool { return p.Off })
 		r.Authn = knows{who: nodeUser("n1")}
 		body := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"` + tt.claims + `"}]}}`
 		req := httptest.NewRequestWithContext(t.Context(), "POST", "/api/v1/nodes", strings.NewReader(body))
