@@ -73,10 +73,10 @@ func TestJoinedNodes(t *testing.T) {
 	w.play(bins, "testdata/joined")
 }
 
-// play starts a cluster on this machine, lets a node join from each place, and runs the scripts of a folder.
-func (w *world) play(bins programs, folder string) {
+// play starts a cluster on this machine with further flags, lets a node join from each place, and runs the scripts of a folder.
+func (w *world) play(bins programs, folder string, flags ...string) {
 	w.t.Helper()
-	m := newMachine(w.t, bins, "--node-ip", w.machine)
+	m := newMachine(w.t, bins, append([]string{"--node-ip", w.machine}, flags...)...)
 	m.up()
 	tools := archives(w.t, "tool", "busybox")
 	m.load(tools)
