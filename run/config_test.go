@@ -44,6 +44,8 @@ func TestMistakes(t *testing.T) {
 		"service-cidr=10.0.0.0/16,11.0.0.0/8":                    `--service-cidr: two ranges must be of different families`,
 		"service-cidr=10.0.0.0/31":                               `--service-cidr: "10.0.0.0/31" is too small`,
 		"tls-san=a_b":                                            `--tls-san: "a_b" is neither a DNS name nor an IP address`,
+		"node-address-ranges=192.0.2.7":                          `--node-address-ranges: "192.0.2.7" is not a network such as 192.168.10.0/24`,
+		"node-address-ranges=192.0.2.7/24":                       `--node-address-ranges: "192.0.2.7/24" has bits after its length; did you mean 192.0.2.0/24`,
 		"etcd-servers=10.0.0.1:2379":                             `--etcd-servers: "10.0.0.1:2379" is not a URL such as https://10.0.0.1:2379`,
 		"etcd-cafile=/no/such/file":                              `--etcd-cafile: open /no/such/file: no such file or directory`,
 		"feature-gates=WatchList":                                `--feature-gates: missing bool value for WatchList`,
