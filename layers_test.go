@@ -32,6 +32,7 @@ var layers = []layer{
 	{"kinds/codec", "kinds/kind kv errs", "bytes and objects, nothing else"},
 	{"kinds/gr", "", "names of resources, for whoever speaks of them"},
 	{"kinds/stream", "", "options are values, for the API and for nodes"},
+	{"kinds/nodejoin", "", "how nodes join, for the server, the approver and the command line"},
 	{"kinds/period", "", "seconds of objects are times, for whoever counts them"},
 	{"kinds/*", "kinds/kind kinds/check kinds/core kinds/gr kinds/period kinds/stream errs", "a kind is declared, not wired; pod templates of core are part of other kinds"},
 	{"kinds", "kinds kv errs", "the table names every kind"},

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"time"
 
+	"proa.dev/kinds/nodejoin"
 	proa "proa.dev/run"
 )
 
@@ -22,10 +23,17 @@ func tokenCommand() Command {
 		Long: `
 "proa token create" makes a token that lets machines join the cluster as nodes, and prints the command to type on them. The
 token ends by itself; nodes that have joined stay. It names the authority of the cluster too, so that a node joins no
-other one. Tokens are Secrets in kube-system; deleting one ends it at once.`,
+other one. Tokens are Secrets in kube-system; deleting one ends it at once.
+
+A token joins nodes with new names only: whoever holds it cannot become a node that exists and read its Secrets. A node
+that exists renews its certificate by itself. If it has lost that (its data folder is gone, or it was off until the
+certificate had expired), let it join again with "proa token create --node NAME", a token that joins this one node,
+whether it exists or not, and no other. Make such a token for new nodes too when you know their names: it is worth less
+to others.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			which := dataDirFlag(fs)
 			ttl := fs.Duration("ttl", 24*time.Hour, "the token ends after this `DURATION`")
+			node := fs.String("node", "", "the token joins only the node `NAME`, which may exist already")
 			server := fs.String("server", "", "the `URL` at which nodes reach the API server; the address of this machine if not said")
 			return func(ctx context.Context, env *Env, args []string) error {
 				if len(args) == 0 || args[0] != "create" {
@@ -38,15 +46,34 @@ other one. Tokens are Secrets in kube-system; deleting one ends it at once.`,
 				if err != nil {
 					return err
 				}
-				return createToken(ctx, env, c, *server, *ttl)
+				return createToken(ctx, env, c, tokenOptions{*server, *node, *ttl})
 			}
 		},
 	}
 }
 
-func createToken(ctx context.Context, env *Env, c cluster, server string, ttl time.Duration) error {
-	if ttl <= 0 {
-		return fmt.Errorf("--ttl %s: a token must last for a while", ttl)
+// tokenOptions are the flags of "proa token create".
+type tokenOptions struct {
+	server, node string
+	ttl          time.Duration
+}
+
+func (o *tokenOptions) check() error {
+	if o.ttl <= 0 {
+		return fmt.Errorf("--ttl %s: a token must last for a while", o.ttl)
+	}
+	if o.node == "" {
+		return nil
+	}
+	if why := nodejoin.CheckName(o.node); why != "" {
+		return fmt.Errorf("--node %s: no node may be called so: %s", o.node, why)
+	}
+	return nil
+}
+
+func createToken(ctx context.Context, env *Env, c cluster, o tokenOptions) error {
+	if err := o.check(); err != nil {
+		return err
 	}
 	a, err := c.access()
 	if err != nil {
@@ -65,13 +92,17 @@ func createToken(ctx context.Context, env *Env, c cluster, server string, ttl ti
 		return err
 	}
 	text := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	data := map[string]string{
+		"token-id": text(id), "token-secret": text(secret), "expiration": text(time.Now().Add(o.ttl).UTC().Format(time.RFC3339)),
+		"usage-bootstrap-authentication": text("true"), "auth-extra-groups": text(proa.JoinGroup), "description": text("made by proa token create"),
+	}
+	name := ""
+	if o.node != "" {
+		data[nodejoin.SecretKey], name = text(o.node), " --node "+o.node
+	}
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
-		"metadata": map[string]any{"name": "bootstrap-token-" + id, "namespace": "kube-system"},
-		"data": map[string]string{
-			"token-id": text(id), "token-secret": text(secret), "expiration": text(time.Now().Add(ttl).UTC().Format(time.RFC3339)),
-			"usage-bootstrap-authentication": text("true"), "auth-extra-groups": text(proa.JoinGroup), "description": text("made by proa token create"),
-		},
+		"metadata": map[string]any{"name": "bootstrap-token-" + id, "namespace": "kube-system"}, "data": data,
 	})
 	if err != nil {
 		return err
@@ -79,10 +110,10 @@ func createToken(ctx context.Context, env *Env, c cluster, server string, ttl ti
 	if err := a.post(ctx, "/api/v1/namespaces/kube-system/secrets", body); err != nil {
 		return fmt.Errorf("make the token: %w", err)
 	}
-	if server == "" {
-		server = proa.ReachableURL(a.server())
+	if o.server == "" {
+		o.server = proa.ReachableURL(a.server())
 	}
-	fmt.Fprintf(env.Out, "On the machine that shall join, within %s:\n  proa agent --server %s --token %s\n", ttl, server, token)
+	fmt.Fprintf(env.Out, "On the machine that shall join, within %s:\n  proa agent --server %s --token %s%s\n", o.ttl, o.server, token, name)
 	return nil
 }
 

@@ -9,6 +9,9 @@ import (
 	"context"
 	"crypto"
 	"crypto/x509"
+	"fmt"
+	"strconv"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -35,6 +38,9 @@ type Config struct {
 	Reserved nodeaddress.Cluster
 	// Life is how long certificates are good if the request does not ask for less; 0 is a year.
 	Life time.Duration
+
+	// joins lets one request at a time have the name of a node: what another was given must be seen.
+	joins *sync.Mutex
 }
 
 // Controller returns the loop.
@@ -42,10 +48,12 @@ func Controller(config Config) control.Controller {
 	if config.Life == 0 {
 		config.Life = 365 * 24 * time.Hour
 	}
+	config.joins = &sync.Mutex{}
 	return control.Controller{
 		Name: "certificate-controller", For: gr.CertificateSigningRequests, Reads: []schema.GroupResource{gr.Nodes, gr.ServiceCIDRs}, Workers: 5,
 		Writes: []control.Write{
-			{On: gr.CertificateSigningRequests, Do: "update/approval update/status delete"},
+			{On: gr.CertificateSigningRequests, Do: "get update/approval update/status delete"},
+			{On: gr.Nodes, Do: "get"},
 			{On: signers(), Do: "approve sign"},
 			{On: reviews(), Do: "create"},
 		},
@@ -85,11 +93,11 @@ func (config *Config) step(ctx context.Context, c *control.Cluster, request *cer
 		_, err = c.Update(ctx, gr.CertificateSigningRequests, next, "status")
 	case p.sign != nil:
 		ca, key := config.authority(request.Spec.SignerName)
-		if next.Status.Certificate, err = sign(p.sign, request.Spec.Usages, life(config.Life, request.Spec.ExpirationSeconds), issuer{ca, key, now}); err == nil {
+		if next.Status.Certificate, err = sign(p.sign, request.Spec.Usages, life(config.longest(request, p.sign), request.Spec.ExpirationSeconds), issuer{ca, key, now}); err == nil {
 			_, err = c.Update(ctx, gr.CertificateSigningRequests, next, "status")
 		}
 	case len(p.ask) > 0:
-		return approve(ctx, c, next, p, now)
+		return config.approve(ctx, c, next, p, now)
 	case p.node != "":
 		return config.vouch(ctx, c, next, p, now)
 	}
@@ -108,7 +116,7 @@ func (config *Config) authority(signer string) (*x509.Certificate, crypto.Signer
 }
 
 // approve asks whether the requestor may have what it wants, and says so in the request.
-func approve(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, p plan, now time.Time) (time.Duration, error) {
+func (config *Config) approve(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, p plan, now time.Time) (time.Duration, error) {
 	for _, a := range p.ask {
 		// A review is answered and not stored, so it is an act, and not a creation after which a view would have to catch up.
 		o, err := c.Act(ctx, reviews(), "", "", "", review(request, a.permission))
@@ -118,13 +126,14 @@ func approve(ctx context.Context, c *control.Cluster, request *certificatesv1.Ce
 		if answer, ok := o.(*authorizationv1.SubjectAccessReview); !ok || !answer.Status.Allowed {
 			continue
 		}
-		request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: a.message,
-		})
-		if _, err = c.Update(ctx, gr.CertificateSigningRequests, request, "approval"); apierrors.IsNotFound(err) {
-			return 0, nil
+		answered, err := config.answer(ctx, c, request, a)
+		if err != nil || answered {
+			if apierrors.IsNotFound(err) {
+				return 0, nil
+			}
+			return p.again, err
 		}
-		return p.again, err
+		break
 	}
 	// The permission may come later than the request.
 	again := patience(request, now)
@@ -132,6 +141,36 @@ func approve(ctx context.Context, c *control.Cluster, request *certificatesv1.Ce
 		again = min(again, p.again)
 	}
 	return again, nil
+}
+
+// autoApproved is the reason of the approvals that this controller gives.
+const autoApproved = "AutoApproved"
+
+// answer approves or denies the request for a node's client certificate, and says whether it did. It returns when the view shows
+// the answer, so that the next request for the same name meets it.
+func (config *Config) answer(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, a asked) (bool, error) {
+	config.joins.Lock()
+	defer config.joins.Unlock()
+	r, err := judge(ctx, c, request, a.renewal)
+	if err != nil || !r.approved && r.reason == "" {
+		return false, err
+	}
+	condition := certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: autoApproved, Message: a.message,
+	}
+	if !r.approved {
+		condition.Type, condition.Reason, condition.Message = certificatesv1.CertificateDenied, r.reason, r.message
+	}
+	request.Status.Conditions = append(request.Status.Conditions, condition)
+	o, err := c.Update(ctx, gr.CertificateSigningRequests, request, "approval")
+	if err != nil {
+		return false, err
+	}
+	rev, err := strconv.ParseInt(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return true, fmt.Errorf("resource version of %s: %w", o.GetName(), err)
+	}
+	return true, c.View(gr.CertificateSigningRequests).Reach(ctx, rev)
 }
 
 // vouch approves a serving certificate whose names are the addresses of its Node, and of nobody else: nobody is in danger of being
@@ -148,7 +187,7 @@ func (config *Config) vouch(ctx context.Context, c *control.Cluster, request *ce
 		return min(patience(request, now), p.again), nil
 	}
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved",
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: autoApproved,
 		Message: "Auto approving kubelet serving certificate: its names are the addresses of the Node.",
 	})
 	if _, err = c.Update(ctx, gr.CertificateSigningRequests, request, "approval"); apierrors.IsNotFound(err) {

@@ -38,8 +38,11 @@ type plan struct {
 	again time.Duration
 }
 
-// asked is a permission, and what is said when it is there.
-type asked struct{ permission, message string }
+// asked is a permission, and what is said when it is there. Renewal says that it is one to have a new certificate of one's own.
+type asked struct {
+	permission, message string
+	renewal             bool
+}
 
 func decide(r *certificatesv1.CertificateSigningRequest, now time.Time) plan {
 	var p plan
@@ -77,9 +80,9 @@ func asks(r *certificatesv1.CertificateSigningRequest, request *x509.Certificate
 		return nil
 	}
 	if r.Spec.Username == request.Subject.CommonName {
-		out = append(out, asked{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."})
+		out = append(out, asked{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.", true})
 	}
-	return append(out, asked{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."})
+	return append(out, asked{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.", false})
 }
 
 // serves is the node that asks for a certificate to serve with, for itself; empty for any other request.
@@ -155,8 +158,13 @@ func end(r *certificatesv1.CertificateSigningRequest) (first time.Time) {
 		case c.Type == certificatesv1.CertificateApproved && !issued:
 			after(c.LastUpdateTime, keepPending)
 		case c.Type == certificatesv1.CertificateApproved:
+			expires, ok := expiry(r.Status.Certificate)
+			if ok && c.Reason == autoApproved && keepsName(r) {
+				by(expires.Add(keepFirst))
+				continue
+			}
 			after(c.LastUpdateTime, keepAnswered)
-			if expires, ok := expiry(r.Status.Certificate); ok {
+			if ok {
 				by(expires)
 			}
 		}

@@ -69,6 +69,12 @@ type refusedError struct{ why string }
 
 func (e *refusedError) Error() string { return e.why }
 
+// IsRefused tells whether a certificate was denied, or its signer gave up: to ask again in the same way is of no use.
+func IsRefused(err error) bool {
+	_, is := errors.AsType[*refusedError](err)
+	return is
+}
+
 func refused(format string, args ...any) error { return &refusedError{fmt.Sprintf(format, args...)} }
 
 // await waits until a request is answered.

@@ -19,6 +19,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/client/remote"
+	"proa.dev/kinds/gr"
 	"proa.dev/node/self"
 	"proa.dev/run"
 )
@@ -34,7 +35,7 @@ func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onR
 	if err != nil {
 		return err
 	}
-	cert, err := c.join(ctx, dir, known.Pool(), log)
+	cert, joined, err := c.join(ctx, dir, known.Pool(), log)
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,12 @@ func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onR
 		clientCAs: known.Pool, log: log, servers: &servers{c.Server, speaks, known},
 		persist: func(ctx context.Context, name string, part func() error) { run.Persist(ctx, log, name, part) },
 	}
-	go func() { _ = cert.Run(ctx) }() // it ends with ctx, and has nothing to give back
+	go func() {
+		if joined {
+			c.replaceFirst(ctx, kubelet, cert, log)
+		}
+		_ = cert.Run(ctx) // it ends with ctx, and has nothing to give back
+	}()
 	go p.persist(ctx, "trust", func() error { return known.follow(ctx, kubelet, log, kubelet.Renew) })
 	if onReady != nil {
 		onReady()
@@ -72,34 +78,69 @@ const (
 // agent is a node in a process of its own.
 type agent struct{ run.AgentConfig }
 
-// join is the certificate with which the node speaks: what it has, or a new one for its token.
-func (c *agent) join(ctx context.Context, dir string, pool *x509.CertPool, log *slog.Logger) (*self.Certificate, error) {
-	cert := &self.Certificate{
+// join is the certificate with which the node speaks: what it has, or a new one for its token, if joined says so.
+func (c *agent) join(ctx context.Context, dir string, pool *x509.CertPool, log *slog.Logger) (cert *self.Certificate, joined bool, err error) {
+	cert = &self.Certificate{
 		File: filepath.Join(dir, clientFile), Log: log, Wanted: func() *x509.CertificateRequest { return self.ClientRequest(c.Node.Name) },
 	}
 	if err := cert.Load(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if cert.Current() != nil {
-		return cert, nil
+		return cert, false, nil
 	}
 	token, err := run.ParseToken(c.Token)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	first, err := remote.New(ctx, remote.Config{
 		URL: c.Server, Agent: "proa-agent", Log: log, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 		Token: func() (string, error) { return token.Bearer(), nil },
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer first.Close()
 	cert.Issue = self.Ask(func() client.Client { return first }, certificatesv1.KubeAPIServerClientKubeletSignerName)
-	if err := cert.Renew(ctx); err != nil {
-		return nil, fmt.Errorf("join the cluster at %s: %w (has the token expired? \"proa token create\" makes a new one)", c.Server, err)
+	err = cert.Renew(ctx)
+	if self.IsRefused(err) { // the cluster says why, and what to do
+		return nil, false, fmt.Errorf("join the cluster at %s as node %s: %w", c.Server, c.Node.Name, err)
 	}
-	return cert, nil
+	if err != nil {
+		return nil, false, fmt.Errorf("join the cluster at %s: %w (has the token expired? \"proa token create\" makes a new one)", c.Server, err)
+	}
+	return cert, true, nil
+}
+
+// replaceFirst replaces the certificate that a token gave, which is good for a day, as soon as the node is registered. Otherwise
+// a machine that is switched off on its first day would have to join again.
+func (c *agent) replaceFirst(ctx context.Context, kubelet client.Client, cert *self.Certificate, log *slog.Logger) {
+	renew := func() error {
+		looking, stop := context.WithCancel(ctx)
+		defer stop()
+		node, err := kubelet.Part(looking, gr.Nodes, client.Scope{Name: c.Node.Name})
+		if err != nil {
+			return err
+		}
+		for e := range node.Events(looking) {
+			if e.Object != nil && !e.Deleted {
+				return cert.Renew(ctx)
+			}
+		}
+		return context.Cause(ctx)
+	}
+	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+		err := renew()
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		log.ErrorContext(ctx, "the first certificate of the node cannot be replaced yet", "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 // authority is whom the agent believes: the certificates that it has kept, or the one that the server shows and the token names.
@@ -134,7 +175,7 @@ func (c *agent) first(ctx context.Context) (*x509.Certificate, error) {
 }
 
 // another is an authority that the token names, the server shows, and the agent has not kept: the cluster has got a new one, and
-// the node joins again. Otherwise it is nil, since an old token says nothing against what is kept.
+// the node joins again, with a token that was made for it. Otherwise it is nil, since an old token says nothing against what is kept.
 func (c *agent) another(ctx context.Context, kept *trust) *x509.Certificate {
 	token, err := run.ParseToken(c.Token)
 	if err != nil || kept.names(token.Names) {

@@ -208,9 +208,9 @@ func (s *steward) remedy() string {
 	case s.file == fileKubeletCA:
 		return "Agents ask for new serving certificates by themselves."
 	case s.shared:
-		return "Copy this folder to the other servers and start them again; then copy admin.kubeconfig to everybody who has a copy, and let agents on other machines join again with a token of \"proa token create\"."
+		return "Copy this folder to the other servers and start them again; then copy admin.kubeconfig to everybody who has a copy, and let agents on other machines join again with a token of \"proa token create --node NAME\"."
 	}
-	return "Copy admin.kubeconfig to everybody who has a copy. Nodes on this machine are taken over; agents on other machines must join again with a token of \"proa token create\"."
+	return "Copy admin.kubeconfig to everybody who has a copy. Nodes on this machine are taken over; agents on other machines must join again with a token of \"proa token create --node NAME\"."
 }
 
 // warn tells of the end of an authority that nobody replaces.

@@ -10,14 +10,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/kinds/nodejoin"
 )
 
 const (
 	bootstrapSecretPrefix = "bootstrap-token-"
 	bootstrapSecretType   = "bootstrap.kubernetes.io/token"
-	bootstrapGroup        = "system:bootstrappers"
-	bootstrapUserPrefix   = "system:bootstrap:"
+	bootstrapGroup        = nodejoin.Group
+	bootstrapUserPrefix   = nodejoin.UserPrefix
 )
 
 // bootstrapToken is the TokenFunc of the tokens with which nodes join. Whatever is wrong with a token
@@ -38,7 +41,15 @@ func (a *Authenticator) bootstrapToken(ctx context.Context, token string, audien
 	if !ok {
 		return nil, nil, false, nil
 	}
-	return &user.DefaultInfo{Name: bootstrapUserPrefix + id, Groups: groups}, nil, true, nil
+	who := &user.DefaultInfo{Name: bootstrapUserPrefix + id, Groups: groups}
+	if node, limited := obj.Data[nodejoin.SecretKey]; limited {
+		// A token whose node cannot be read joins nothing: without the limit it would join any new name.
+		if len(validation.IsDNS1123Subdomain(string(node))) > 0 {
+			return nil, nil, false, nil
+		}
+		who.Extra = map[string][]string{nodejoin.NodeExtra: {string(node)}}
+	}
+	return who, nil, true, nil
 }
 
 // bootstrapGroups decides whether the Secret stands for the token, and in which groups its bearer is.

@@ -21,6 +21,28 @@ func bootstrapSecret() *corev1.Secret {
 	}
 }
 
+// TestBootstrapTokenForANode holds that a token says for which node it was made, and that one whose node cannot be read is no
+// token at all.
+func TestBootstrapTokenForANode(t *testing.T) {
+	token := "abcdef.0123456789abcdef"
+	for _, tt := range []struct{ node, want string }{
+		{"worker-1", "worker-1"}, {"10.0.0.7", "10.0.0.7"}, {"", "refused"}, {"A", "refused"}, {"a,b", "refused"}, {"a b", "refused"}, {"a\n", "refused"},
+	} {
+		s := bootstrapSecret()
+		s.Data["node"] = []byte(tt.node)
+		w := newWorld(t)
+		w.objects["secrets/kube-system/bootstrap-token-abcdef"] = s
+		who, err := w.Request(bearer(token))
+		got := "refused"
+		if err == nil {
+			got = strings.Join(who.GetExtra()["authentication.proa.dev/node"], ",")
+		}
+		if got != tt.want {
+			t.Errorf("a token for the node %q: %s, %v", tt.node, got, err)
+		}
+	}
+}
+
 func TestBootstrapToken(t *testing.T) {
 	const token = "abcdef.0123456789abcdef"
 	for _, tt := range []struct {
