@@ -1,16 +1,20 @@
 package run
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds/stream"
 	"proa.dev/run/pki"
+	"proa.dev/server"
 	"proa.dev/server/agents"
 	"proa.dev/server/authz/bootstrap"
 )
@@ -28,8 +32,12 @@ func (s *Server) openAgents() *agents.Agents {
 			c := s.pki.KubeletClient().TLS()
 			return &c, nil
 		},
-		CAs: func() *x509.CertPool { return s.agentTrust.pool(s.pki.CA(), s.pki.KubeletCA()) },
-		Log: s.log,
+		CAs:    func() *x509.CertPool { return s.agentTrust.pool(s.pki.CA(), s.pki.KubeletCA()) },
+		Verify: func(chain []*x509.Certificate) (user.Info, error) { return s.auth.ClientCertificate(chain) },
+		Node: func(ctx context.Context, name string) (*corev1.Node, error) {
+			return server.Accounts{State: s.state}.Node(ctx, name)
+		},
+		ServiceCIDRs: s.ServiceCIDRs, Log: s.log,
 	})
 }
 

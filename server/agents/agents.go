@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // defaultPort is where an agent listens whose Node does not say so.
@@ -31,7 +33,13 @@ type Config struct {
 	// Certificate is the server's as a client of agents; CAs vouch for those of agents.
 	Certificate func() (*tls.Certificate, error)
 	CAs         func() *x509.CertPool
-	Log         *slog.Logger
+	// Verify identifies the holder of a client certificate, whose chain it verifies. Without it no tunnel opens.
+	Verify func(chain []*x509.Certificate) (user.Info, error)
+	// Node finds the Node of a name; nil where none is known.
+	Node func(ctx context.Context, name string) (*corev1.Node, error)
+	// ServiceCIDRs are the networks of Services, whose addresses no node has.
+	ServiceCIDRs []netip.Prefix
+	Log          *slog.Logger
 }
 
 // Agents are the ways to all nodes.

@@ -52,7 +52,11 @@ func (a *authority) sign(c *x509.Certificate) *tls.Certificate {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(1), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	c.SerialNumber, c.NotBefore, c.NotAfter = serial, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	parent, by := c, key
 	if a.cert != nil {
 		parent, by = a.cert, a.key

@@ -148,8 +148,14 @@ func (a *Agents) tunnel(node string) *tunnel {
 	return a.tunnels[node]
 }
 
+// otherError refuses a tunnel for a node to which somebody else has one.
+type otherError struct{ *apierrors.StatusError }
+
+func (e *otherError) Unwrap() error { return e.StatusError }
+
 // room says whether a tunnel may be opened. One process that finds this server at two addresses keeps one tunnel: they would take
-// each other's place for ever.
+// each other's place for ever. Somebody else with another certificate for the same name does not take the place of one that is
+// open: it may not be the node.
 func (a *Agents) room(t *tunnel) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,6 +165,8 @@ func (a *Agents) room(t *tunnel) error {
 		return apierrors.NewServiceUnavailable("the server ends")
 	case a.local[t.node] != nil || have != nil && have.from == t.from && have.to != t.to:
 		return apierrors.NewConflict(schema.GroupResource{Resource: "tunnels"}, t.node, errors.New("this agent has a way to this server"))
+	case have != nil && !have.isSameAgent(t):
+		return &otherError{apierrors.NewConflict(schema.GroupResource{Resource: "tunnels"}, t.node, errors.New("another agent has the tunnel of this node to this server"))}
 	case have == nil && len(a.tunnels) >= maxTunnels:
 		return apierrors.NewTooManyRequestsError(fmt.Sprintf("%d tunnels are open, and no more are allowed", maxTunnels))
 	}

@@ -3,6 +3,8 @@ package agents
 import (
 	"bufio"
 	"context"
+	"crypto/subtle"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -37,8 +39,10 @@ type tunnel struct {
 	node string
 	// from is the process that has opened it, and to the name or address at which that has found this server.
 	from, to string
-	// own are the addresses that the node knows as its own. Translated says that it comes from another one: what has these
-	// addresses here is somebody else.
+	// cert is the certificate that has opened it.
+	cert *x509.Certificate
+	// own are the addresses of the node: those it names that its Node has too, or that the server sees it come from. Translated
+	// says that it comes from another one: what has these addresses here is somebody else.
 	own        []netip.Addr
 	translated bool
 	conn       *http.ClientConn
@@ -53,11 +57,16 @@ type tunnel struct {
 // Open turns the connection of a request into the tunnel of the node that asks. It takes the place of one that the node has
 // already. An error comes before anything was answered.
 func (a *Agents) Open(w http.ResponseWriter, req *http.Request, who user.Info) error {
-	t, err := asked(req, who)
+	t, err := a.asked(req, who)
 	if err != nil {
 		return err
 	}
 	if err := a.room(t); err != nil {
+		if _, other := errors.AsType[*otherError](err); other {
+			a.Log.WarnContext(req.Context(), "somebody else has the certificate of a node, and was refused a second tunnel; "+
+				"if that is not an agent that was just set up again, find out who it is",
+				"node", t.node, "from", req.RemoteAddr, "serial", t.cert.SerialNumber.String())
+		}
 		return err
 	}
 	conn, early, err := http.NewResponseController(w).Hijack()
@@ -72,7 +81,7 @@ func (a *Agents) Open(w http.ResponseWriter, req *http.Request, who user.Info) e
 	t.pods = transport()
 	t.pods.TLSClientConfig, t.pods.MaxIdleConns = a.direct.TLSClientConfig, stream.TunnelStreams/8 // the others are for who needs them now
 	t.pods.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) { return a.Dial(ctx, t.node, addr) }
-	t.expiry = time.AfterFunc(time.Until(req.TLS.PeerCertificates[0].NotAfter), func() { _ = t.conn.Close() })
+	t.expiry = time.AfterFunc(time.Until(t.cert.NotAfter), func() { _ = t.conn.Close() })
 	old, err := a.put(t)
 	if err != nil {
 		t.close()
@@ -92,8 +101,9 @@ func (a *Agents) Open(w http.ResponseWriter, req *http.Request, who user.Info) e
 }
 
 // asked is the tunnel that a request asks for, if it may. Only the certificate of a node opens one, and only its own: neither
-// tokens nor those who speak for others do.
-func asked(req *http.Request, who user.Info) (*tunnel, error) {
+// tokens nor those who speak for others do. TLS lets any certificate through, so that the one of the connection counts only when
+// its chain is verified, here and now, and when it is what the request was authenticated by.
+func (a *Agents) asked(req *http.Request, who user.Info) (*tunnel, error) {
 	no := func(why string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "tunnels"}, "", errors.New(why))
 	}
@@ -101,27 +111,74 @@ func asked(req *http.Request, who user.Info) (*tunnel, error) {
 	if !ok || node == "" || !slices.Contains(who.GetGroups(), user.NodesGroup) {
 		return nil, no("only nodes have tunnels")
 	}
-	if req.TLS == nil || len(req.TLS.PeerCertificates) == 0 || isAgent(req.TLS.PeerCertificates[0], node) != nil {
+	if req.TLS == nil || len(req.TLS.PeerCertificates) == 0 || a.Verify == nil {
+		return nil, no("a tunnel is opened with the certificate of its node")
+	}
+	cert := req.TLS.PeerCertificates[0]
+	holder, err := a.Verify(req.TLS.PeerCertificates)
+	if err != nil || isAgent(cert, node) != nil || !isSameUser(holder, who) {
 		return nil, no("a tunnel is opened with the certificate of its node")
 	}
 	if req.Method != http.MethodPost || req.ProtoMajor != 1 || req.Header.Get("Upgrade") != stream.TunnelProtocol || !strings.EqualFold(req.Header.Get("Connection"), "upgrade") {
 		return nil, apierrors.NewBadRequest("a tunnel is a POST over HTTP/1.1 that asks for an upgrade to " + stream.TunnelProtocol)
 	}
-	t := &tunnel{node: node, from: req.Header.Get(stream.TunnelFrom), to: req.Host}
+	t := &tunnel{node: node, cert: cert, from: req.Header.Get(stream.TunnelFrom), to: req.Host}
 	at := req.Header.Get(stream.TunnelAt)
 	if t.from == "" || len(t.from) > maxWords || len(at) > maxWords {
 		return nil, apierrors.NewBadRequest("the header " + stream.TunnelFrom + " must name the agent, and " + stream.TunnelAt + " its addresses")
 	}
+	var claimed []netip.Addr
 	for text := range strings.SplitSeq(at, ",") {
 		ip, err := netip.ParseAddr(text)
 		if err != nil {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("the header %s must have addresses, and %q is none", stream.TunnelAt, text))
 		}
-		t.own = append(t.own, ip.Unmap())
+		claimed = append(claimed, ip.Unmap())
 	}
-	comes, err := netip.ParseAddrPort(req.RemoteAddr)
-	t.translated = err != nil || !slices.Contains(t.own, comes.Addr().Unmap().WithZone(""))
+	var seen netip.Addr
+	if comes, err := netip.ParseAddrPort(req.RemoteAddr); err == nil {
+		seen = comes.Addr().Unmap().WithZone("")
+	}
+	t.own = a.believed(req.Context(), node, claimed, seen)
+	t.translated = !slices.Contains(t.own, seen)
 	return t, nil
+}
+
+// believed are the addresses of a node among those that it claims: the one that the server sees it come from, and those that its
+// Node has. A node never has addresses that mean this machine, its link, many machines, or a Service.
+func (a *Agents) believed(ctx context.Context, node string, claimed []netip.Addr, seen netip.Addr) (own []netip.Addr) {
+	known := map[netip.Addr]bool{}
+	if a.Node != nil {
+		if n, err := a.Node(ctx, node); err == nil {
+			for _, at := range n.Status.Addresses {
+				ip, err := netip.ParseAddr(at.Address)
+				ip = ip.Unmap()
+				service := func(p netip.Prefix) bool { return p.Contains(ip) }
+				if err == nil && ip.IsGlobalUnicast() && !slices.ContainsFunc(a.ServiceCIDRs, service) {
+					known[ip] = true
+				}
+			}
+		}
+	}
+	for _, ip := range claimed {
+		if known[ip] || ip == seen {
+			own = append(own, ip)
+		}
+	}
+	return own
+}
+
+// isSameUser says that a request was made by the holder of a certificate itself: with that very certificate, and in nobody else's
+// name.
+func isSameUser(holder, who user.Info) bool {
+	return holder.GetName() == who.GetName() && holder.GetUID() == who.GetUID() && slices.Equal(holder.GetGroups(), who.GetGroups()) &&
+		slices.Equal(holder.GetExtra()[user.CredentialIDKey], who.GetExtra()[user.CredentialIDKey])
+}
+
+// isSameAgent says that two tunnels were opened by the same agent: with the same certificate, or, since certificates are renewed,
+// by the same process, whose random name only it and the server know.
+func (t *tunnel) isSameAgent(o *tunnel) bool {
+	return t.cert.Equal(o.cert) || subtle.ConstantTimeCompare([]byte(t.from), []byte(o.from)) == 1
 }
 
 // begin answers the request, and from then on asks.

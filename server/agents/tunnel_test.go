@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
@@ -41,22 +42,23 @@ type front struct {
 	*httptest.Server
 	ca   *authority
 	pool *x509.CertPool
+	// certs are those of nodes, which outlive the processes of their agents.
+	certs map[string]*tls.Certificate
 	// requests and refused count what came.
 	requests, refused atomic.Int64
 }
 
 func newFront(t *testing.T) *front {
 	t.Helper()
-	f := &front{ca: newAuthority(t), pool: x509.NewCertPool()}
+	f := &front{ca: newAuthority(t), pool: x509.NewCertPool(), certs: map[string]*tls.Certificate{}}
 	f.pool.AddCert(f.ca.cert)
 	caller := f.ca.named("kube-apiserver-kubelet-client", "system:masters")
-	f.Agents = New(Config{Log: slog.New(slog.DiscardHandler), Certificate: func() (*tls.Certificate, error) { return caller, nil }, CAs: func() *x509.CertPool { return f.pool }})
+	f.Agents = New(Config{Log: slog.New(slog.DiscardHandler), Certificate: func() (*tls.Certificate, error) { return caller, nil }, CAs: func() *x509.CertPool { return f.pool }, Verify: f.verify})
 	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.requests.Add(1)
 		who := &user.DefaultInfo{Name: r.Header.Get("Impersonate-User"), Groups: []string{r.Header.Get("Impersonate-Group")}}
 		if who.Name == "" {
-			c := r.TLS.PeerCertificates[0].Subject
-			who = &user.DefaultInfo{Name: c.CommonName, Groups: c.Organization}
+			who = holder(r.TLS.PeerCertificates[0])
 		}
 		if err := f.Open(w, r, who); err != nil {
 			f.refused.Add(1)
@@ -75,6 +77,25 @@ func newFront(t *testing.T) *front {
 		f.Server.Close()
 	})
 	return f
+}
+
+// verify identifies the holder of a certificate of the authority.
+func (f *front) verify(chain []*x509.Certificate) (user.Info, error) {
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: f.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return holder(chain[0]), err
+}
+
+// holder is who a certificate names.
+func holder(c *x509.Certificate) *user.DefaultInfo {
+	return &user.DefaultInfo{Name: c.Subject.CommonName, Groups: c.Subject.Organization, Extra: map[string][]string{user.CredentialIDKey: {c.SerialNumber.String()}}}
+}
+
+// of is the certificate of a node.
+func (f *front) of(node string) *tls.Certificate {
+	if f.certs[node] == nil {
+		f.certs[node] = f.ca.named("system:node:"+node, "system:nodes")
+	}
+	return f.certs[node]
 }
 
 func (f *front) as(c *tls.Certificate) *tls.Config {
@@ -100,7 +121,7 @@ func (f *front) runTo(t *testing.T, node string, servers []string, own ...string
 				<-ctx.Done()
 			}
 		},
-		TLS: f.as(f.ca.named("system:node:"+node, "system:nodes")), Log: slog.New(slog.DiscardHandler),
+		TLS: f.as(f.of(node)), Log: slog.New(slog.DiscardHandler),
 		Own: func() []netip.Addr { return addresses }, Pod: func(netip.Addr) bool { return false },
 	})
 	var wg sync.WaitGroup
@@ -363,7 +384,8 @@ func TestWhoMayOpen(t *testing.T) {
 		}
 		return string(head1[9:12])
 	}
-	n := f.ca.named("system:node:n", "system:nodes")
+	n, strange := f.ca.named("system:node:n", "system:nodes"), newAuthority(t)
+	serving := f.ca.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "system:node:n", Organization: []string{"system:nodes"}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	for _, test := range []struct {
 		name string
 		cert *tls.Certificate
@@ -376,6 +398,10 @@ func TestWhoMayOpen(t *testing.T) {
 		{"an administrator", f.ca.named("admin", "system:masters"), nil, "403"},
 		{"the token of a Pod beside the certificate of a node", n, map[string]string{"Impersonate-User": "system:serviceaccount:default:default", "Impersonate-Group": "system:serviceaccounts"}, "403"},
 		{"a node that is in no group", f.ca.named("system:node:n", "others"), nil, "403"},
+		{"a node whose certificate it has made itself", strange.named("system:node:n", "system:nodes"), nil, "403"},
+		{"a token of a node beside a certificate that it has made itself", strange.named("system:node:m", "system:nodes"), map[string]string{"Impersonate-User": "system:node:m", "Impersonate-Group": "system:nodes"}, "403"},
+		{"a node with a certificate to serve with", serving, nil, "403"},
+		{"a node in its own name", n, map[string]string{"Impersonate-User": "system:node:n", "Impersonate-Group": "system:nodes"}, "403"},
 		{"a node without a name", f.ca.named("system:node:", "system:nodes"), nil, "403"},
 		{"another protocol", n, map[string]string{"Upgrade": "websocket"}, "400"},
 		{"no upgrade", n, map[string]string{"Connection": "keep-alive"}, "400"},
