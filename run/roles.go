@@ -1,13 +1,21 @@
 package run
 
 import (
+	"context"
+	"fmt"
+	"slices"
+
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
+	"proa.dev/server"
 )
 
 // roles are the roles of controllers, from what they declare. Controllers that share a name share a role.
@@ -21,20 +29,51 @@ func roles(controllers []control.Controller) (out []*rbacv1.ClusterRole) {
 		}
 		r.Rules = append(r.Rules, ctl.Role()...)
 	}
-	read := func(on ...schema.GroupResource) (rules []rbacv1.PolicyRule) {
-		for _, r := range on {
-			rules = append(rules, rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{r.Group}, Resources: []string{r.Resource}})
-		}
-		return rules
-	}
 	return append(out, &rbacv1.ClusterRole{
-		// What a node needs to make Services and policies work for its Pods.
 		ObjectMeta: metav1.ObjectMeta{Name: networkRole},
-		Rules:      read(gr.Services, gr.EndpointSlices, gr.Nodes, gr.Namespaces, gr.Pods, gr.NetworkPolicies),
+		Rules:      nodeNetworkRules(),
 	}, &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: leaderRole},
 		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"list", "watch", "create", "update"}, APIGroups: []string{gr.Leases.Group}, Resources: []string{gr.Leases.Resource}}},
 	})
+}
+
+// nodeNetworkRules are what a node needs to make Services, names and network policies work for its Pods. Lists and watches of Pods,
+// Nodes and namespaces show those of others in the form that the kind has for nodes, and single ones are read whole only where
+// the Node authorizer allows it.
+func nodeNetworkRules() (rules []rbacv1.PolicyRule) {
+	for _, on := range []schema.GroupResource{gr.Services, gr.EndpointSlices, gr.Nodes, gr.Namespaces, gr.Pods, gr.NetworkPolicies} {
+		rules = append(rules, rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{on.Group}, Resources: []string{on.Resource}})
+	}
+	// The UID of this one tells the tunnels of clusters apart.
+	return append(rules, rbacv1.PolicyRule{
+		Verbs: []string{"get"}, APIGroups: []string{gr.Namespaces.Group}, Resources: []string{gr.Namespaces.Resource}, ResourceNames: []string{metav1.NamespaceSystem},
+	})
+}
+
+// withdrawReads takes from the role of nodes in a cluster of an earlier version the permission to read every Pod whole: roles
+// that exist are otherwise only added to.
+func withdrawReads(ctx context.Context, c client.Client, rbac *server.RBACView) error {
+	have, found := rbac.ClusterRole(networkRole)
+	if !found || have.Annotations[rbacv1.AutoUpdateAnnotationKey] == "false" {
+		return nil
+	}
+	next := have.DeepCopy()
+	for i := range next.Rules {
+		r := &next.Rules[i]
+		if !slices.Contains(r.ResourceNames, metav1.NamespaceSystem) {
+			r.Verbs = slices.DeleteFunc(r.Verbs, func(verb string) bool { return verb == "get" })
+		}
+	}
+	next.Rules = slices.DeleteFunc(next.Rules, func(r rbacv1.PolicyRule) bool { return len(r.Verbs) == 0 })
+	if equality.Semantic.DeepEqual(next.Rules, have.Rules) {
+		return nil
+	}
+	// Another server that starts at the same time does the same.
+	if _, err := c.Update(ctx, gr.ClusterRoles, next, ""); err != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("withdraw what nodes could read in an earlier version: %w", err)
+	}
+	return nil
 }
 
 const (

@@ -337,6 +337,9 @@ func (s *Server) begin(ctx context.Context) error {
 	if err := s.rbac.Wait(ctx); err != nil {
 		return fmt.Errorf("read the roles: %w", err)
 	}
+	if err := withdrawReads(ctx, c, s.rbac); err != nil {
+		return err
+	}
 	if err := simulate.Register(ctx, c, s.Simulate); err != nil {
 		return err
 	}

@@ -54,8 +54,13 @@ func (e *encoder) raw(buf *bytes.Buffer, obj runtime.Object) error {
 	return err
 }
 
-// seen is a stored object in the version of the request.
-func (e *encoder) seen(o kind.Object) kind.Object { return fromHub(e.def, o) }
+// seen is a stored object in the version of the request, and in the form for nodes where that is asked for.
+func (e *encoder) seen(o kind.Object) kind.Object {
+	if e.f.forNodes {
+		o = e.def.Storage().ForNodes.Show(o)
+	}
+	return fromHub(e.def, o)
+}
 
 // list writes a collection. The items are written one by one, without a typed list in between, and spill may take what is in
 // the buffer after each; nil for never.

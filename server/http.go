@@ -330,6 +330,7 @@ func (s *Server) answerHTTP(ctx context.Context, w *recorder, req *http.Request,
 		s.fail(w, req, err)
 		return
 	}
+	f.forNodes = r.forNodes()
 	e := &encoder{codec: s.State.Codec, def: r.Def, f: f}
 	if res.Watch != nil {
 		if s.Watching != nil {

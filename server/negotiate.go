@@ -37,6 +37,8 @@ type format struct {
 	pretty bool
 	// listed says that the client asked for a list of metadata, or for one object's.
 	listed bool
+	// forNodes says that objects are shown in the form that their kind has for nodes.
+	forNodes bool
 }
 
 // accepted lists the media types in the words of the refusal.

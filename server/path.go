@@ -62,6 +62,9 @@ func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
 	if err := s.authorize(ctx, r); err != nil {
 		return nil, err
 	}
+	if err := r.checkForNodes(); err != nil {
+		return nil, err
+	}
 	r.Clock.Done(hop.Authorize)
 	if r.Def.Deprecated != "" {
 		r.Warn(r.Def.Deprecated)

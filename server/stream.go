@@ -199,7 +199,7 @@ func (st *Stream) bookmark(e *encoder, out sink, rev int64, annotations map[stri
 	obj.SetResourceVersion(strconv.FormatInt(rev, 10))
 	obj.SetAnnotations(annotations)
 	plain := *e
-	plain.def = versionless(st.def)
+	plain.def, plain.f.forNodes = versionless(st.def), false
 	frame, err := plain.frame(watch.Bookmark, obj, false)
 	if err != nil {
 		return false

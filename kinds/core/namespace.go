@@ -33,6 +33,7 @@ func Namespaces() *kind.Def {
 		Fields: map[string]func(*corev1.Namespace) string{
 			"status.phase": func(n *corev1.Namespace) string { return string(n.Status.Phase) },
 		},
+		ForNodes: namespaceForNodes(),
 		Subs: []kind.Sub[corev1.Namespace]{
 			{Name: "status", Validate: validateNamespaceStatus},
 			{

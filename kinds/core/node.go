@@ -35,6 +35,7 @@ func Nodes() *kind.Def {
 		Fields: map[string]func(*corev1.Node) string{
 			"spec.unschedulable": func(n *corev1.Node) string { return strconv.FormatBool(n.Spec.Unschedulable) },
 		},
+		ForNodes: nodeForNodes(),
 		Subs: []kind.Sub[corev1.Node]{
 			{Name: "status", Prepare: prepareNodeStatus, Validate: validateNodeChange},
 			{

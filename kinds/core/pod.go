@@ -24,7 +24,8 @@ func Pods() *kind.Def {
 		Warn:       warnPod,
 		Columns:    podColumns(), RowConditions: podRowConditions,
 		Fields: podFields(), Index: "spec.nodeName",
-		Delete: kind.Deletion[corev1.Pod]{Grace: podGrace, Returns: true},
+		ForNodes: podForNodes(),
+		Delete:   kind.Deletion[corev1.Pod]{Grace: podGrace, Returns: true},
 		Subs: []kind.Sub[corev1.Pod]{
 			{Name: "status", Prepare: preparePodStatus, Validate: validatePodStatus, Warn: warnPodStatus,
 				Reset: []string{"spec", "metadata.deletionTimestamp", "metadata.ownerReferences"}},

@@ -59,11 +59,19 @@ type Def struct {
 	Hidden     string
 	Verbatim   bool
 	AllowFirst bool
+	ForNodes   *NodeFormDef // nil when nodes see objects of others whole
 
 	// Hub is the stored version of a resource served in several; nil when this is it.
 	Hub     *Def
 	ToHub   func(Object) Object
 	FromHub func(Object) Object
+}
+
+// NodeFormDef is the NodeForm of a resource as the pipeline sees it.
+type NodeFormDef struct {
+	Own    string
+	Fields []string
+	Show   func(Object) Object
 }
 
 // SubDef is a subresource as the pipeline sees it.
@@ -378,6 +386,9 @@ func defineRow[T any, P interface {
 			row[i] = c.Value((*T)(o.(P)))
 		}
 		return row
+	}
+	if f := r.ForNodes; f != nil {
+		d.ForNodes = &NodeFormDef{Own: f.Own, Fields: f.Fields, Show: func(o Object) Object { return P(f.Show((*T)(o.(P)))) }}
 	}
 	if r.InList != nil {
 		d.InList = func(all []Object) func(Object, []any) {

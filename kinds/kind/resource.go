@@ -108,7 +108,10 @@ type Resource[T any] struct {
 	FieldError string
 	// Index names the field by whose value watchers are found quickly (a pod's node).
 	Index string
-	Subs  []Sub[T]
+	// ForNodes is the form in which agents of nodes read objects that are not their own, in lists and watches; nil shows them
+	// whole.
+	ForNodes *NodeForm[T]
+	Subs     []Sub[T]
 
 	// Begin adds claims and other objects to the transaction of a write. old is nil on create, obj is nil on
 	// delete. It may still complete obj (a cluster IP). When a claim is lost to another writer it runs again
@@ -132,6 +135,19 @@ type Resource[T any] struct {
 	CreateOnUpdate bool
 	// Conditional refuses an update without metadata.resourceVersion.
 	Conditional bool
+}
+
+// NodeForm is what the agents of nodes see of objects of other nodes: what they need to make the network work, and nothing that
+// would tell one node the secrets of another.
+type NodeForm[T any] struct {
+	// Own is the field selector that keeps a list or watch to the objects of one node, when its value is the name of that node;
+	// empty when objects belong to no node. What is kept so is shown whole.
+	Own string
+	// Fields are the field selectors that a node may use on objects of others. They must be about what Show leaves: by any other
+	// a node would find out what it is not shown.
+	Fields []string
+	// Show returns an object with the fields that nodes need. It may share parts of obj, and must not change it.
+	Show func(obj *T) *T
 }
 
 // Deletion is what is special about removing an object of a kind.

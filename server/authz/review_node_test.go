@@ -1,0 +1,51 @@
+package authz_test
+
+import (
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/server/authz"
+	"proa.dev/server/authz/bootstrap"
+)
+
+// TestReviewsOfNodesByOperator holds that reviews, which spell selectors with operators, get the answer that the request itself
+// would get: only one that keeps a list to the pods of the node is allowed.
+func TestReviewsOfNodesByOperator(t *testing.T) {
+	policy, err := bootstrap.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := authz.NewNode(newWorld(t, "-- policy --\n-- objects --\n"), policy.NodeRules())
+	is := func(op metav1.FieldSelectorOperator, values ...string) metav1.FieldSelectorRequirement {
+		return metav1.FieldSelectorRequirement{Key: "spec.nodeName", Operator: op, Values: values}
+	}
+	for _, tt := range []struct {
+		name    string
+		raw     string
+		are     []metav1.FieldSelectorRequirement
+		allowed bool
+	}{
+		{"in its own", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn, "a")}, true},
+		{"in its own and another's", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn, "a", "b")}, false},
+		{"in another's", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn, "b")}, false},
+		{"in none", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn)}, false},
+		{"not in its own", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpNotIn, "a")}, false},
+		{"not in another's", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpNotIn, "b")}, false},
+		{"exists", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpExists)}, false},
+		{"both", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn, "a"), is(metav1.FieldSelectorOpIn, "b")}, true},
+		{"text", "spec.nodeName=a", nil, true},
+		{"text with two", "spec.nodeName!=b,spec.nodeName=a", nil, true},
+		{"text with in", "spec.nodeName in (a)", nil, false},
+		{"text of another", "spec.nodeName=b", nil, false},
+		{"nothing", "", nil, false},
+	} {
+		spec := &authorizationv1.SubjectAccessReviewSpec{User: "system:node:a", Groups: []string{"system:nodes"}, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "list", Version: "v1", Resource: "pods", FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: tt.raw, Requirements: tt.are},
+		}}
+		if got := authz.Answer(t.Context(), node, authz.Reviewed(spec)); got.Allowed != tt.allowed {
+			t.Errorf("%s: %+v", tt.name, got)
+		}
+	}
+}
