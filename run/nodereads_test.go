@@ -122,7 +122,7 @@ func TestNodeFindsOutNothingBySelectors(t *testing.T) {
 	node := joinedNode(t, c, "a")
 	for _, field := range []string{"spec.serviceAccountName", "spec.schedulerName", "spec.restartPolicy", "status.nominatedNodeName"} {
 		for _, op := range []string{"%3D", "%3D%3D", "!%3D"} {
-			for _, more := range []string{"", ",spec.nodeName%3Db", ",metadata.name%3Dx", "&watch=1"} {
+			for _, more := range []string{"", ",spec.nodeName%3Db", ",metadata.name%3Dx", "&watch=1&timeoutSeconds=1"} {
 				path := "/api/v1/pods?fieldSelector=" + field + op + "default" + more
 				if code, answer := node.do("GET", path, nil); code != http.StatusForbidden || !strings.Contains(answer, "nodes may select pods of others only by") {
 					t.Errorf("%s: %d %s", path, code, answer)
