@@ -22,7 +22,8 @@ On the server's machine, "proa token create" prints the command to type here:
 
   proa agent --server https://192.0.2.7:6443 --token TOKEN
 
-The token is needed once: then the node has a certificate of its own, in the data folder, and renews it itself.`,
+The token is needed once: then the node has a certificate of its own, in the data folder, and renews it itself. A node that
+exists already and has lost its certificate joins again with a token that was made for it: "proa token create --node NAME".`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			server := fs.String("server", "", "join the cluster whose API server is at `URL`")
 			token := fs.String("token", os.Getenv("PROA_TOKEN"), "the `TOKEN` that lets it join; PROA_TOKEN in the environment does too")

@@ -242,16 +242,16 @@ func TestNodeListsOnlyWhatIsItsOwn(t *testing.T) {
 	}
 	for _, resource := range []string{"secrets", "configmaps"} {
 		for query, want := range map[string]int{
-			"?fieldSelector=metadata.name%3Dof-a":                       http.StatusOK,
-			"?fieldSelector=metadata.name%3Dof-b":                       http.StatusForbidden,
-			"?fieldSelector=metadata.name!%3Dof-b":                      http.StatusForbidden,
-			"?fieldSelector=metadata.name%3Dof-b,metadata.name%3Dof-a":  http.StatusOK, // nothing has two names
-			"?fieldSelector=metadata.name%3Dof-a,metadata.name!%3Dof-b": http.StatusOK,
-			"?fieldSelector=metadata.namespace%3Ddefault":               http.StatusForbidden,
-			"?labelSelector=metadata.name%3Dof-a":                       http.StatusForbidden,
-			"":                                                          http.StatusForbidden,
-			"?watch=1&fieldSelector=metadata.name%3Dof-b":               http.StatusForbidden,
-			"?watch=1": http.StatusForbidden,
+			"?fieldSelector=metadata.name%3Dof-a":                          http.StatusOK,
+			"?fieldSelector=metadata.name%3Dof-b":                          http.StatusForbidden,
+			"?fieldSelector=metadata.name!%3Dof-b":                         http.StatusForbidden,
+			"?fieldSelector=metadata.name%3Dof-b,metadata.name%3Dof-a":     http.StatusOK, // nothing has two names
+			"?fieldSelector=metadata.name%3Dof-a,metadata.name!%3Dof-b":    http.StatusOK,
+			"?fieldSelector=metadata.namespace%3Ddefault":                  http.StatusForbidden,
+			"?labelSelector=metadata.name%3Dof-a":                          http.StatusForbidden,
+			"":                                                             http.StatusForbidden,
+			"?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dof-b": http.StatusForbidden,
+			"?watch=1&timeoutSeconds=1":                                    http.StatusForbidden,
 			"?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dof-a": http.StatusOK,
 		} {
 			if strings.Contains(query, "watch=1") && want == http.StatusOK {
