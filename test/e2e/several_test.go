@@ -85,7 +85,7 @@ func (w *world) play(bins programs, folder string, flags ...string) {
 	}
 	for _, path := range scripts(w.t, folder) {
 		w.t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			m.script(t, path, map[string]string{"WORLD": w.dir}).run()
+			m.script(t, path, map[string]string{"WORLD": w.dir, "PROA": bins["proa"], "SERVER": "https://" + m.address}).run()
 		})
 	}
 }
