@@ -106,6 +106,12 @@ func TestNodeReadsPodsOfOthersReduced(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, answer)
 		}
 	}
+	for _, name := range []string{"somebody", "system:node:"} { // they have the role of nodes too, which the group has
+		_, answer := boss.do("GET", pods, nil, "Impersonate-User", name, "Impersonate-Group", "system:nodes")
+		if !strings.Contains(answer, `"on-b"`) || strings.Contains(answer, hidden) {
+			t.Errorf("%s, who is in the group of nodes, sees %s", name, answer)
+		}
+	}
 	for _, path := range []string{"/api/v1/namespaces/default/pods/on-a", "/api/v1/nodes/a"} {
 		if code, answer := node.do("GET", path, nil); code != http.StatusOK || !strings.Contains(answer, hidden) {
 			t.Errorf("%s: %d %s", path, code, answer)

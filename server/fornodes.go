@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/server/authz"
 )
@@ -14,10 +15,11 @@ import (
 // is answered in the form that the kind has for nodes (kind.NodeForm). Callers in this process read the cache, and see it whole.
 func (r *Request) forNodes() bool {
 	form := r.Def.Storage().ForNodes
-	node, isNode := authz.NodeName(r.User)
-	if form == nil || !isNode || r.Verb != "list" && r.Verb != "watch" {
+	// The role of nodes is that of the whole group, also of a member whose name is not that of a node.
+	if form == nil || r.User == nil || r.Verb != "list" && r.Verb != "watch" || !slices.Contains(r.User.GetGroups(), user.NodesGroup) {
 		return false
 	}
+	node, _ := authz.NodeName(r.User)
 	return form.Own == "" || node == "" || r.Options.List.exact(form.Own) != node
 }
 

@@ -11,6 +11,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
@@ -172,6 +173,9 @@ func judge(ctx context.Context, c *control.Cluster, request *certificatesv1.Cert
 	what := claim{
 		request: request, name: nodeOf(request, wanted), renewal: renewal, now: time.Now(),
 		others: control.List[*certificatesv1.CertificateSigningRequest](c, gr.CertificateSigningRequests, ""),
+	}
+	if len(validation.IsDNS1123Subdomain(what.name)) > 0 {
+		return what.rule(), nil // there is no Node of such a name
 	}
 	o, err := c.Get(ctx, gr.Nodes, "", what.name, "")
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -93,7 +93,7 @@ func TestTokenBecomesNoExistingNode(t *testing.T) {
 		y.want("a token for a node that does not exist yet", y.ask(y.token("later"), "r4", "later"), "issued")
 		y.want("a token for a node becomes another", y.ask(y.token("old"), "r5", "fresh"), "TokenForOtherNode")
 		y.want("a token for a node that is called like the API", y.ask(y.token("kubernetes"), "r6", "kubernetes"), "NameReserved")
-		for i, name := range []string{"kubernetes", "localhost", "kubernetes.default.svc", "127.0.0.1"} {
+		for i, name := range []string{"kubernetes", "localhost", "kubernetes.default.svc", "127.0.0.1", "", "../a", "A"} {
 			y.want("a token joins as "+name, y.ask(y.token(""), "reserved"+string(rune('a'+i)), name), "NameReserved")
 		}
 		y.want("a node renews its certificate", y.ask(y.agent("old"), "r7", "old"), "issued")
