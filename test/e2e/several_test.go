@@ -83,9 +83,15 @@ func (w *world) play(bins programs, folder string, flags ...string) {
 	for i, name := range []string{"b", "c"} {
 		w.join(m, name, w.places[i], tools)
 	}
+	// What starts the agent of c again, with further arguments.
+	agent := filepath.Join(w.dir, "agent")
+	line := fmt.Sprintf("exec nsenter --net=%s %s agent --server %s '%s' \"$@\"\n", w.places[1], bins["proa"], w.url(m), strings.Join(w.settings(m, "c"), "' '"))
+	if err := os.WriteFile(agent, []byte(line), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
 	for _, path := range scripts(w.t, folder) {
 		w.t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			m.script(t, path, map[string]string{"WORLD": w.dir, "PROA": bins["proa"], "SERVER": "https://" + m.address}).run()
+			m.script(t, path, map[string]string{"WORLD": w.dir, "PROA": bins["proa"], "AGENT": agent}).run()
 		})
 	}
 }
@@ -154,10 +160,26 @@ func (w *world) sh(ctx context.Context, line string) error {
 	return nil
 }
 
+// url is where the nodes find the server.
+func (w *world) url(m *machine) string {
+	return "https://" + w.machine + ":" + m.address[strings.LastIndexByte(m.address, ':')+1:]
+}
+
+// settings are those of an agent beside its server and its token.
+func (w *world) settings(m *machine, name string) []string {
+	out := []string{"--data-dir", filepath.Join(m.dir, name), "--node", name}
+	for i, arg := range m.args {
+		if slices.Contains([]string{"--cluster-cidr", "--service-cidr", "--image-gc-high-threshold", "--eviction-hard"}, arg) {
+			out = append(out, arg, m.args[i+1])
+		}
+	}
+	return out
+}
+
 // join makes a node in a place, for the time of the test.
 func (w *world) join(m *machine, name, place string, images []string) {
 	w.t.Helper()
-	out, err := m.run(w.t.Context(), "proa", "token", "create", "--data-dir", m.data(), "--server", "https://"+w.machine+":"+m.address[strings.LastIndexByte(m.address, ':')+1:])
+	out, err := m.run(w.t.Context(), "proa", "token", "create", "--data-dir", m.data(), "--server", w.url(m))
 	if err != nil {
 		w.t.Fatalf("token create: %v\n%s", err, out)
 	}
@@ -165,12 +187,7 @@ func (w *world) join(m *machine, name, place string, images []string) {
 	words := strings.Fields(out[strings.Index(out, "proa agent")+len("proa "):])
 	data := filepath.Join(m.dir, name)
 	args := append([]string{"--net=" + place, m.bins["proa"]}, words...)
-	args = append(args, "--data-dir", data, "--node", name)
-	for i, arg := range m.args {
-		if slices.Contains([]string{"--cluster-cidr", "--service-cidr", "--image-gc-high-threshold", "--eviction-hard"}, arg) {
-			args = append(args, arg, m.args[i+1])
-		}
-	}
+	args = append(args, w.settings(m, name)...)
 	log, err := os.Create(data + ".log")
 	if err != nil {
 		w.t.Fatal(err)
