@@ -30,10 +30,11 @@ import (
 	"proa.dev/kinds/storagemigration"
 )
 
-// Hooks are what some kinds need from the server: compilers of expressions, checks of schemas. Without them those parts of
-// objects are accepted as they are.
+// Hooks are what some kinds need from the server: compilers of expressions, checks of schemas, the ranges of Pod addresses. Without
+// them those parts of objects are accepted as they are.
 type Hooks struct {
 	Admission  admissionregistration.Hooks
+	Core       core.Hooks
 	Definition apiextensions.Hooks
 	Resource   resource.Hooks
 }
@@ -43,7 +44,7 @@ func All() []*kind.Def { return AllWith(Hooks{}) }
 
 // AllWith lists every built-in resource.
 func AllWith(h Hooks) []*kind.Def {
-	stored := core.All()
+	stored := core.AllWith(h.Core)
 	return slices.Concat(
 		stored,
 		events.All(stored),

@@ -66,6 +66,8 @@ type Config struct {
 	Controllers []string
 	// PodRanges are where the networks of the nodes' Pods come from; empty for the usual one.
 	PodRanges []ipam.Range
+	// NodeCIDRsByHand is set where administrators write the networks of nodes themselves, and the server allocates none.
+	NodeCIDRsByHand bool
 	// SchedulerConfig is the path of a KubeSchedulerConfiguration; empty for none.
 	SchedulerConfig string
 	// LoadBalancer says who gives Services of type LoadBalancer their addresses: nodes, or none where others do.
@@ -158,6 +160,12 @@ func serverSettings() []Setting {
 			Set: func(c *Config, vs []string) (err error) { c.ServiceCIDRs, err = parseCIDRs(split(vs)); return err }},
 		{Name: "cluster-cidr", Help: "take the networks of nodes, a /24 or /64 each, from the range `CIDR`; a second one of the other family for dual stack", Many: true,
 			Set: func(c *Config, vs []string) (err error) { c.PodRanges, err = ipam.Parse(split(vs), 24, 64); return err }},
+		{Name: "allocate-node-cidrs", Help: "give every node a network for its Pods, and let nobody give it another; `BOOL`, true if not said",
+			Set: one(func(c *Config, v string) error {
+				on, err := strconv.ParseBool(v)
+				c.NodeCIDRsByHand = !on
+				return err
+			})},
 		{Name: "tls-san", Help: "put the further `NAME` or address into the API server's certificate", Many: true,
 			Set: func(c *Config, vs []string) (err error) { c.ExtraSANs, err = parseSANs(split(vs)); return err }},
 		{Name: "node-address-ranges", Help: "let nodes claim addresses in the networks `CIDR,...` although the server does not see them connect from there: behind NAT, of further interfaces, of the other IP family", Many: true,

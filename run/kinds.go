@@ -13,6 +13,7 @@ import (
 	"proa.dev/kinds"
 	"proa.dev/kinds/admissionregistration"
 	"proa.dev/kinds/apiextensions"
+	"proa.dev/kinds/core"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/resource"
@@ -26,6 +27,7 @@ func (c *Config) kinds() []*kind.Def {
 	var all []*kind.Def
 	all = kinds.AllWith(kinds.Hooks{
 		Admission: admissionregistration.Hooks{Compile: policies.Compiler(), Resource: func(k schema.GroupVersionKind) (string, bool) { return resourceOf(all, k) }},
+		Core:      core.Hooks{PodRanges: c.allocated()},
 		Resource:  resource.Hooks{Selector: devices.Check},
 		Definition: apiextensions.Hooks{
 			Validate: func(c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {

@@ -59,6 +59,7 @@ import (
 	"proa.dev/control/trustbundle"
 	"proa.dev/control/ttl"
 	"proa.dev/control/volume"
+	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
 	"proa.dev/node/simulate"
 	"proa.dev/run/pki"
@@ -136,7 +137,7 @@ func (s *Server) every() []control.Controller {
 		expand.Controller(),
 		attach.Controller(attach.Config{}),
 		satoken.Cleaner(satoken.DefaultCleanUp),
-		ipam.Controller(s.podRanges()),
+		ipam.Controller(s.allocatedRanges()),
 	)
 	all = append(all, cloud.Controllers(s.cloud(), s.ClusterCIDRs())...)
 	all = append(all, volume.Controllers(volume.Config{})...)
@@ -174,8 +175,8 @@ func (s *Server) extensionTrust() extensiontrust.Trust {
 }
 
 // runs says that a loop shall run.
-func (s *Server) runs(name string) bool {
-	return len(s.Controllers) == 0 || !slices.Contains(s.Controllers, "-"+name) && (slices.Contains(s.Controllers, name) || slices.Contains(s.Controllers, "*"))
+func (c *Config) runs(name string) bool {
+	return len(c.Controllers) == 0 || !slices.Contains(c.Controllers, "-"+name) && (slices.Contains(c.Controllers, name) || slices.Contains(c.Controllers, "*"))
 }
 
 // checkLoops refuses names of loops that there are not.
@@ -215,6 +216,26 @@ func (c *Config) podRanges() []ipam.Range {
 		return ipam.Default()
 	}
 	return c.PodRanges
+}
+
+// allocatedRanges are the ranges that the allocator divides into networks of nodes: none if administrators do that themselves.
+func (c *Config) allocatedRanges() []ipam.Range {
+	if c.NodeCIDRsByHand {
+		return nil
+	}
+	return c.podRanges()
+}
+
+// allocated are the ranges for the API to hold writers of Nodes to. It holds them to nothing if the allocator does not run.
+func (c *Config) allocated() (out []core.PodRange) {
+	if c.Loops != nil || !c.runs(ipam.Name) {
+		return nil
+	}
+	for _, r := range c.allocatedRanges() {
+		r = r.Complete()
+		out = append(out, core.PodRange{CIDR: r.CIDR, NodeMask: r.NodeMask})
+	}
+	return out
 }
 
 // ClusterCIDRs are the networks of all Pods.

@@ -23,6 +23,9 @@ import (
 	"proa.dev/kinds/kind"
 )
 
+// Name is the controller's. It shares its name, and so its identity, with the one that watches the health of nodes.
+const Name = "node-controller"
+
 const (
 	// workers write Nodes at the same time.
 	workers = 30
@@ -36,7 +39,7 @@ const (
 func Controller(ranges []Range) control.Controller {
 	p := newPool(ranges)
 	return control.Controller{
-		Name: "node-controller", Component: "cidrAllocator", For: gr.Nodes, Workers: workers, When: matters,
+		Name: Name, Component: "cidrAllocator", For: gr.Nodes, Workers: workers, When: matters,
 		Triggers: []control.Trigger{
 			{On: gr.Nodes, Keys: waiting, When: freed},
 			{On: gr.ServiceCIDRs, Keys: waiting},

@@ -20,7 +20,7 @@ type pool struct {
 func newPool(ranges []Range) *pool {
 	ranges = slices.Clone(ranges)
 	for i := range ranges {
-		ranges[i] = ranges[i].complete()
+		ranges[i] = ranges[i].Complete()
 	}
 	return &pool{ranges: ranges, next: make([]uint32, len(ranges)), held: map[netip.Prefix]string{}, of: map[string][]netip.Prefix{}}
 }

@@ -40,7 +40,7 @@ func Parse(cidrs []string, nodeMask4, nodeMask6 int) ([]Range, error) {
 		if p.Addr().Is6() {
 			r.NodeMask = nodeMask6
 		}
-		r = r.complete()
+		r = r.Complete()
 		switch {
 		case r.NodeMask < p.Bits():
 			return nil, fmt.Errorf("cluster CIDR %s is smaller than the /%d that a node gets", p, r.NodeMask)
@@ -59,8 +59,8 @@ func Parse(cidrs []string, nodeMask4, nodeMask6 int) ([]Range, error) {
 	return out, nil
 }
 
-// complete fills in what is not said.
-func (r Range) complete() Range {
+// Complete fills in what is not said.
+func (r Range) Complete() Range {
 	r.CIDR = r.CIDR.Masked()
 	switch {
 	case r.NodeMask != 0:

@@ -4,8 +4,11 @@ package core
 
 import "proa.dev/kinds/kind"
 
-// All lists the kinds of the group.
-func All() []*kind.Def {
+// All lists the kinds of the group, without hooks.
+func All() []*kind.Def { return AllWith(Hooks{}) }
+
+// AllWith lists the kinds of the group.
+func AllWith(h Hooks) []*kind.Def {
 	return []*kind.Def{
 		Bindings(),
 		ComponentStatuses(),
@@ -14,7 +17,7 @@ func All() []*kind.Def {
 		Events(),
 		LimitRanges(),
 		Namespaces(),
-		Nodes(),
+		Nodes(h),
 		PersistentVolumeClaims(),
 		PersistentVolumes(),
 		PodTemplates(),

@@ -29,7 +29,7 @@ func TestNodeKeepsItsStatus(t *testing.T) {
 		Spec:       corev1.NodeSpec{PodCIDR: "10.0.0.0/24", PodCIDRs: []string{"10.0.1.0/24", "fd00::/64"}},
 		Status:     corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}},
 	}
-	d := Nodes()
+	d := Nodes(Hooks{})
 	d.Default(n)
 	d.Prepare(n, nil)
 	if cpu := n.Status.Allocatable[corev1.ResourceCPU]; cpu.Value() != 2 || len(n.Spec.PodCIDRs) != 1 || n.Spec.PodCIDRs[0] != "10.0.0.0/24" {

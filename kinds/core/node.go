@@ -20,7 +20,7 @@ const (
 )
 
 // Nodes are the machines of the cluster. They register themselves, so a create keeps their status.
-func Nodes() *kind.Def {
+func Nodes(h Hooks) *kind.Def {
 	return kind.Define(kind.Resource[corev1.Node]{
 		Version: "v1", Kind: "Node", Plural: "nodes", Short: []string{"no"}, Scope: kind.Cluster, Stored: "minions",
 		Spec:       func(n *corev1.Node) any { return &n.Spec },
@@ -29,7 +29,7 @@ func Nodes() *kind.Def {
 		Default:    defaultNode,
 		Prepare:    prepareNode,
 		Validate:   validateNode,
-		Begin:      beginNode,
+		Begin:      h.beginNode,
 		Warn:       func(n, _ *corev1.Node) []string { return nodeWarnings(n) },
 		Columns:    nodeColumns(),
 		Fields: map[string]func(*corev1.Node) string{

@@ -3,31 +3,62 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
+	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 )
+
+// Hooks are what the kinds of this group must know of the server.
+type Hooks struct {
+	// PodRanges are what the server's allocator divides into the networks of nodes. They are empty where it does not allocate:
+	// administrators then write spec.podCIDRs of Nodes as they like, as long as no two networks overlap.
+	PodRanges []PodRange
+}
+
+// PodRange is a range of Pod addresses. Its allocator divides it into networks of equal size, one for each node.
+type PodRange struct {
+	CIDR netip.Prefix
+	// NodeMask is the prefix length of the network of one node.
+	NodeMask int
+}
+
+// allocates tells whether a network is one of those that the allocator divides the range into. Two different ones of these
+// never overlap, so that a claim on each is all it takes to keep nodes apart.
+func (r PodRange) allocates(p netip.Prefix) bool {
+	return p.Bits() == r.NodeMask && r.CIDR.Bits() <= p.Bits() && r.CIDR.Contains(p.Addr())
+}
 
 var errCIDRTaken = errors.New("provided CIDR is already allocated")
 
 // podCIDRKey is the key whose owner is the node that has a pod CIDR. One network has one key, however it is written.
-func podCIDRKey(cidr string) (string, bool) {
+func podCIDRKey(p netip.Prefix) string { return "/registry/proa/podcidrs/" + p.String() }
+
+// parsePodCIDR reads a network as the API has always read them, leading zeros and all.
+func parsePodCIDR(cidr string) (netip.Prefix, bool) {
 	_, network, err := netutils.ParseCIDRSloppy(cidr)
 	if err != nil {
-		return "", false
+		return netip.Prefix{}, false
 	}
-	return "/registry/proa/podcidrs/" + network.String(), true
+	a, ok := netip.AddrFromSlice(network.IP)
+	bits, _ := network.Mask.Size()
+	return netip.PrefixFrom(a.Unmap(), bits), ok
 }
 
 // beginNode takes the pod CIDRs that a node is given, and gives them back when it goes, in the transaction that writes or
-// removes it: no two nodes have the same.
-func beginNode(_ context.Context, tx kind.Txn, n, old *corev1.Node) error {
+// removes it: no two nodes have the same, nor networks that overlap. Other nodes install routes to these networks, so a network
+// must be one that the allocator could have given, whoever writes it.
+func (h Hooks) beginNode(ctx context.Context, tx kind.Txn, n, old *corev1.Node) error {
 	var has, had []string
 	if n != nil {
 		has = n.Spec.PodCIDRs
@@ -38,25 +69,82 @@ func beginNode(_ context.Context, tx kind.Txn, n, old *corev1.Node) error {
 	if slices.Equal(has, had) {
 		return nil
 	}
-	claimed, kept := map[string]bool{}, map[string]bool{}
+	claimed, kept := map[netip.Prefix]bool{}, map[netip.Prefix]bool{}
 	for _, cidr := range had {
-		if key, ok := podCIDRKey(cidr); ok {
-			claimed[key] = true
+		if p, ok := parsePodCIDR(cidr); ok {
+			claimed[p] = true
 		}
 	}
 	for i, cidr := range has {
-		key, ok := podCIDRKey(cidr)
-		if ok && !claimed[key] && !kept[key] {
-			tx.Claim(key, n.Name, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, n.Name, field.ErrorList{
-				field.Invalid(field.NewPath("spec", "podCIDRs").Index(i), cidr, errCIDRTaken.Error()),
-			}))
+		p, ok := parsePodCIDR(cidr)
+		if ok && !claimed[p] && !kept[p] {
+			at := field.NewPath("spec", "podCIDRs").Index(i)
+			refuse := func(why string) error {
+				return apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, n.Name, field.ErrorList{field.Invalid(at, cidr, why)})
+			}
+			why, err := h.refusePodCIDR(ctx, tx, n.Name, p)
+			switch {
+			case err != nil:
+				return err
+			case why != "":
+				return refuse(why)
+			}
+			tx.Claim(podCIDRKey(p), n.Name, refuse(errCIDRTaken.Error()))
 		}
-		kept[key] = true
+		kept[p] = true
 	}
-	for key := range claimed {
-		if !kept[key] {
-			tx.Release(key)
+	for p := range claimed {
+		if !kept[p] {
+			tx.Release(podCIDRKey(p))
 		}
 	}
 	return nil
+}
+
+// refusePodCIDR says why a node must not have a network, or nothing if it may. That another node has the very same network is
+// not looked for: the claim finds it.
+func (h Hooks) refusePodCIDR(ctx context.Context, d kind.Door, node string, p netip.Prefix) (string, error) {
+	if len(h.PodRanges) > 0 && !slices.ContainsFunc(h.PodRanges, func(r PodRange) bool { return r.allocates(p) }) {
+		var ranges []string
+		for _, r := range h.PodRanges {
+			ranges = append(ranges, fmt.Sprintf("a /%d of %s", r.NodeMask, r.CIDR))
+		}
+		return "must be a network that the server allocates: " + strings.Join(ranges, " or ") +
+			"; leave it out to be given one, or start the server with --allocate-node-cidrs=false to allocate by yourself", nil
+	}
+	services, err := d.List(ctx, gr.ServiceCIDRs, "")
+	if err != nil {
+		return "", err
+	}
+	for o := range services {
+		s, ok := o.(*networkingv1.ServiceCIDR)
+		if !ok {
+			continue
+		}
+		for _, cidr := range s.Spec.CIDRs {
+			if other, ok := parsePodCIDR(cidr); ok && other.Overlaps(p) {
+				return fmt.Sprintf("overlaps %s, which is for the cluster IPs of Services", other), nil
+			}
+		}
+	}
+	nodes, err := d.List(ctx, gr.Nodes, "")
+	if err != nil {
+		return "", err
+	}
+	same := fmt.Sprintf("/%d", p.Bits()) // networks of one size are equal or apart
+	for o := range nodes {
+		n, ok := o.(*corev1.Node)
+		if !ok || n.Name == node {
+			continue
+		}
+		for _, cidr := range n.Spec.PodCIDRs {
+			if strings.HasSuffix(cidr, same) || strings.Contains(cidr, ":") != p.Addr().Is6() {
+				continue
+			}
+			if other, ok := parsePodCIDR(cidr); ok && other.Overlaps(p) {
+				return fmt.Sprintf("overlaps %s, the network of node %q", other, n.Name), nil
+			}
+		}
+	}
+	return "", nil
 }

@@ -71,7 +71,7 @@ func streaming() shelf {
 }
 
 func TestStreams(t *testing.T) {
-	pods, nodes, services := Pods(), Nodes(), Services()
+	pods, nodes, services := Pods(), Nodes(Hooks{}), Services()
 	for _, test := range []struct {
 		def  *kind.Def
 		path string // NAME SUBRESOURCE[/PATH][?QUERY]

@@ -117,7 +117,7 @@ func itself(a *kind.Admission, node string) error {
 		if _, set := n.Annotations[nodeaddress.Annotation]; set {
 			return a.Forbidf("node %q is not allowed to set the annotation %s: administrators say with it which addresses the node may have", node, nodeaddress.Annotation)
 		}
-		return nil
+		return ownPodCIDRs(a, n, nil)
 	}
 	old, ok := a.Old.(*corev1.Node)
 	if !ok {
@@ -126,7 +126,7 @@ func itself(a *kind.Admission, node string) error {
 	if err := onlyDescribes(n, old); err != nil {
 		return a.Forbid(err)
 	}
-	return nil
+	return ownPodCIDRs(a, n, old)
 }
 
 // onlyDescribes checks the change of a node by itself.
