@@ -129,7 +129,8 @@ func (m *Mesh) ends(tunnel netlink.Link, ends []end) error {
 	return errors.Join(errs...)
 }
 
-// routes brings our routes to what is wanted. Routes of others are not touched.
+// routes brings our routes to what is wanted. Routes of others are not touched. What is there is read from the kernel, so routes
+// to a node that has gone are removed even if that happened while nobody was looking.
 func (m *Mesh) routes(tunnel netlink.Link, ways []way) error {
 	var errs []error
 	wanted := map[string]way{}
@@ -151,12 +152,14 @@ func (m *Mesh) routes(tunnel netlink.Link, ways []way) error {
 		return errors.Join(append(errs, fmt.Errorf("read the routes: %w", err))...)
 	}
 	for _, r := range have {
-		if r.Dst == nil || !m.ours(r.Dst) {
+		if !m.ours(r, tunnel) {
 			continue
 		}
-		// Where a way has changed, IPv6 keeps both routes.
-		if w, ok := wanted[r.Dst.String()]; ok && r.Gw.Equal(w.via.AsSlice()) {
-			continue
+		if r.Dst != nil {
+			// Where a way has changed, IPv6 keeps both routes.
+			if w, ok := wanted[r.Dst.String()]; ok && r.Gw.Equal(w.via.AsSlice()) {
+				continue
+			}
 		}
 		if err := m.host.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
 			errs = append(errs, fmt.Errorf("remove the route to %s: %w", r.Dst, err))
@@ -165,10 +168,17 @@ func (m *Mesh) routes(tunnel netlink.Link, ways []way) error {
 	return errors.Join(errs...)
 }
 
-// ours tells whether a route leads to Pods of this cluster.
-func (m *Mesh) ours(to *net.IPNet) bool {
-	a, ok := netip.AddrFromSlice(to.IP)
-	return len(m.Networks) == 0 || ok && slices.ContainsFunc(m.Networks, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
+// ours tells whether a route with our number is this cluster's: it leads to its Pods, or through its tunnel, or no other cluster
+// is there that might have made it.
+func (m *Mesh) ours(r netlink.Route, tunnel netlink.Link) bool {
+	if m.Alone || tunnel != nil && r.LinkIndex == tunnel.Attrs().Index {
+		return true
+	}
+	if r.Dst == nil {
+		return false
+	}
+	a, ok := netip.AddrFromSlice(r.Dst.IP)
+	return ok && slices.ContainsFunc(m.Networks, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 }
 
 func (m *Mesh) removeTunnel() error {
@@ -188,6 +198,7 @@ func (m *Mesh) removeTunnel() error {
 // Purge removes every route, the tunnel and the rules. It must not run beside Run.
 func Purge(config Config) error {
 	m := &Mesh{Config: config.complete()}
+	m.Alone = m.Alone || len(m.Networks) == 0 // an older version did not note the networks
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("open netlink: %w", err)

@@ -1,25 +1,31 @@
 package mesh
 
 import (
+	"cmp"
 	"crypto/sha256"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/utils/net"
 )
 
 // node is what counts of a Node.
 type node struct {
 	name     string
+	uid      types.UID
+	since    time.Time      // when the Node was created, as the server has noted it
 	networks []netip.Prefix // of its Pods
 	addrs    []netip.Addr   // by which other nodes reach it
 }
 
 // read takes from a Node what counts. Of its addresses those inside count, or else all that are numbers.
 func read(n *corev1.Node) node {
-	out := node{name: n.Name}
+	out := node{name: n.Name, uid: n.UID, since: n.CreationTimestamp.UTC()}
 	cidrs := n.Spec.PodCIDRs
 	if len(cidrs) == 0 && n.Spec.PodCIDR != "" {
 		cidrs = []string{n.Spec.PodCIDR}
@@ -28,7 +34,9 @@ func read(n *corev1.Node) node {
 		if _, p, err := utilnet.ParseCIDRSloppy(text); err == nil {
 			a, _ := netip.AddrFromSlice(p.IP)
 			bits, _ := p.Mask.Size()
-			out.networks = append(out.networks, netip.PrefixFrom(a.Unmap(), bits))
+			if network := netip.PrefixFrom(a.Unmap(), bits); !slices.Contains(out.networks, network) {
+				out.networks = append(out.networks, network)
+			}
 		}
 	}
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
@@ -76,39 +84,60 @@ type wanted struct {
 	ways []way
 	ends []end
 	self node
+	// held are the networks that nodes have been believed about, and which Node has each.
+	held    map[netip.Prefix]types.UID
+	refused []refusal
+}
+
+// question is what a decision depends on.
+type question struct {
+	self   string
+	nodes  []node
+	onLink func(netip.Addr) bool
+	limits limits
+	// held is that of the last decision: who has a network keeps it.
+	held map[netip.Prefix]types.UID
 }
 
 // decide says how each other node is reached. A network can be routed where the node has an address of the same family on our
-// link. Two nodes whose networks overlap cannot both be right, and the first by name is.
-func decide(self string, nodes []node, onLink func(netip.Addr) bool) (out wanted) {
-	slices.SortFunc(nodes, func(a, b node) int { return compare(a.name, b.name) })
-	if i := slices.IndexFunc(nodes, func(n node) bool { return n.name == self }); i >= 0 {
+// link. A Node is believed only as far as limits allow, and about nothing that another node has already.
+func decide(q question) (out wanted) {
+	nodes := slices.Clone(q.nodes)
+	slices.SortFunc(nodes, older)
+	if i := slices.IndexFunc(nodes, func(n node) bool { return n.name == q.self }); i >= 0 {
 		out.self = nodes[i]
+		nodes = slices.Insert(slices.Delete(nodes, i, i+1), 0, out.self) // what this node has is known best
 	}
-	taken := slices.Clone(out.self.networks)
-	for _, n := range nodes {
-		if n.name == self || len(n.addrs) == 0 {
+	given := grant(&out, nodes, q)
+	macs := map[string]bool{hardware(node{name: q.self}).String(): true}
+	for _, n := range given {
+		if n.name == q.self || len(n.addrs) == 0 {
 			continue
 		}
+		mac := hardware(n)
 		var tunneled []netip.Addr
 		for _, p := range n.networks {
-			if slices.ContainsFunc(taken, p.Overlaps) {
+			a, same := n.address(p.Addr().Is6())
+			if same && q.onLink(a) {
+				out.ways = append(out.ways, way{to: p, via: a})
 				continue
 			}
-			taken = append(taken, p)
-			a, same := n.address(p.Addr().Is6())
-			if same && onLink(a) {
-				out.ways = append(out.ways, way{to: p, via: a})
+			if macs[mac.String()] {
+				out.refuse(n, fmt.Sprintf("the tunnel to its network %s: an older node has the same hardware address there; give the node another name", p))
 				continue
 			}
 			out.ways = append(out.ways, way{to: p, via: inside(p), tunnel: true})
 			tunneled = append(tunneled, inside(p))
 		}
 		if len(tunneled) > 0 {
+			macs[mac.String()] = true
 			outside, _ := n.address(outer(out.self))
-			out.ends = append(out.ends, end{mac: hardware(n), outside: outside, inside: tunneled})
+			out.ends = append(out.ends, end{mac: mac, outside: outside, inside: tunneled})
 		}
 	}
+	slices.SortStableFunc(out.ways, func(a, b way) int {
+		return cmp.Or(a.to.Addr().Compare(b.to.Addr()), cmp.Compare(a.to.Bits(), b.to.Bits()))
+	})
 	return out
 }
 
@@ -125,14 +154,4 @@ func inside(p netip.Prefix) netip.Addr { return p.Masked().Addr() }
 func hardware(n node) net.HardwareAddr {
 	sum := sha256.Sum256([]byte(n.name))
 	return append(net.HardwareAddr{0x0a, 0x59}, sum[:4]...)
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -3,7 +3,8 @@
 // the nodes (VXLAN).
 //
 // Everything follows from the Nodes alone: each says which networks its Pods have and what its own addresses are. The
-// addresses inside the tunnel are made from these networks, so nobody has to publish or learn anything.
+// addresses inside the tunnel are made from these networks, so nobody has to publish or learn anything. A Node is not believed
+// blindly (trust.go): a route to a network outside the cluster's ranges would catch traffic that is meant for others.
 package mesh
 
 import (
@@ -18,8 +19,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
+	"proa.dev/kinds/kind"
 	"proa.dev/network/nft"
 )
 
@@ -36,7 +39,7 @@ const (
 // UsualDevice is the name of the tunnel's interface where none is given.
 const UsualDevice = "proa-vxlan"
 
-// Config says for which node. NodeName and Nodes must be given.
+// Config says for which node. NodeName, Nodes and Networks must be given.
 type Config struct {
 	NodeName string
 	Nodes    client.View
@@ -45,9 +48,15 @@ type Config struct {
 	Device string
 	// Table is the name of the table of rules, "proa-nodes" if empty.
 	Table string
-	// Networks are those of all Pods of the cluster. Routes to others are another cluster's, even where its number is the same;
-	// if empty, every route with the number is ours.
+	// Networks are the ranges of all Pods of the cluster: there are routes to networks inside them only.
 	Networks []netip.Prefix
+	// Services are the ranges of cluster IPs. No node has an address or a network there.
+	Services []netip.Prefix
+	// Alone says that no other cluster on this machine marks its routes with the same number: then those to networks outside
+	// Networks are removed too, which an older version may have made.
+	Alone bool
+	// Complain tells people what a Node says of itself and is not believed, as an Event. May be nil.
+	Complain func(about kind.Object, reason, message string)
 	// ID and Port tell the tunnels of one cluster from those of another, Protocol its routes; 1, 8472 and 80 if 0.
 	ID, Port, Protocol int
 	Log                *slog.Logger
@@ -82,12 +91,16 @@ type Mesh struct {
 	kernel *nft.Kernel
 	guard  guard
 	wake   chan struct{}
+
+	// What follows belongs to Run: the networks that nodes have, and what people have been told about.
+	held map[netip.Prefix]types.UID
+	told map[refusal]bool
 }
 
 // New opens the way to the kernel, in the network namespace that the thread is in; Run does the rest.
 func New(config Config) (*Mesh, error) {
-	if config.NodeName == "" || config.Nodes == nil {
-		return nil, errors.New("mesh: the name of the node and a view of Nodes must be given")
+	if config.NodeName == "" || config.Nodes == nil || len(config.Networks) == 0 {
+		return nil, errors.New("mesh: the name of the node, a view of Nodes and the networks of Pods must be given")
 	}
 	m := &Mesh{Config: config.complete(), wake: make(chan struct{}, 1)}
 	var err error
@@ -172,7 +185,9 @@ func (m *Mesh) sync() error {
 	if m.Mode == Tunnels {
 		onLink = func(netip.Addr) bool { return false }
 	}
-	want := decide(m.NodeName, nodes, onLink)
+	want := decide(question{m.NodeName, nodes, onLink, limits{m.Networks, m.Services}, m.held})
+	m.held = want.held
+	m.tell(want.refused)
 	return errors.Join(m.guardTunnel(want), m.apply(want))
 }
 
@@ -180,4 +195,19 @@ func (m *Mesh) sync() error {
 func (m *Mesh) onLink(a netip.Addr) bool {
 	routes, err := m.host.RouteGet(a.AsSlice())
 	return err == nil && len(routes) > 0 && routes[0].Gw == nil && routes[0].Via == nil
+}
+
+// tell logs what Nodes say of themselves and are not believed about, and makes Events of it, once for each.
+func (m *Mesh) tell(refused []refusal) {
+	now := map[refusal]bool{}
+	for _, r := range refused {
+		if now[r] = true; m.told[r] {
+			continue
+		}
+		m.Log.Warn("a Node says something of itself that is not believed", "node", r.node, "refused", r.text)
+		if o, ok := m.Nodes.Get("", r.node); ok && m.Complain != nil {
+			m.Complain(o, "RouteRefused", "node "+m.NodeName+" does not use "+r.text)
+		}
+	}
+	m.told = now
 }

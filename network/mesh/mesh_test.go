@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,12 +32,7 @@ func made(name, networks, addrs string) node {
 func TestDecide(t *testing.T) {
 	link := func(list ...string) func(netip.Addr) bool {
 		return func(a netip.Addr) bool {
-			for _, s := range list {
-				if netip.MustParsePrefix(s).Contains(a) {
-					return true
-				}
-			}
-			return false
+			return slices.ContainsFunc(list, func(s string) bool { return netip.MustParsePrefix(s).Contains(a) })
 		}
 	}
 	me := made("b", "10.244.2.0/24 fd00:2::/64", "192.0.2.2 2001:db8::2")
@@ -53,23 +49,33 @@ func TestDecide(t *testing.T) {
 		{"one family on the link", []node{made("a", "10.244.1.0/24 fd00:1::/64", "192.0.2.1")}, link("192.0.2.0/24"),
 			"10.244.1.0/24 via 192.0.2.1, fd00:1::/64 tunnel fd00:1::, end 0a:59:ca:97:81:12 192.0.2.1 [fd00:1::]"},
 		{"no address yet, no network yet", []node{made("a", "10.244.1.0/24", ""), made("c", "", "192.0.2.3")}, link("192.0.2.0/24"), ""},
-		{"networks that overlap", []node{made("c", "10.244.1.0/24", "192.0.2.3"), made("a", "10.244.1.0/24", "192.0.2.1"), made("d", "10.244.0.0/16", "192.0.2.4")},
-			link("192.0.2.0/24"), "10.244.1.0/24 via 192.0.2.1"},
 	} {
-		w := decide("b", append(c.others, me), c.onLink)
-		var got []string
-		for _, x := range w.ways {
-			how := "via"
-			if x.tunnel {
-				how = "tunnel"
-			}
-			got = append(got, fmt.Sprintf("%s %s %s", x.to, how, x.via))
-		}
-		for _, e := range w.ends {
-			got = append(got, fmt.Sprintf("end %s %s %s", e.mac, e.outside, e.inside))
-		}
-		nettest.Same(t, c.name, strings.Join(got, ", "), c.want)
+		w := decide(question{self: "b", nodes: append(c.others, me), onLink: c.onLink, limits: limits{pods: clusterNetworks()}})
+		nettest.Same(t, c.name, strings.Join(shown(w), ", "), c.want)
 	}
+}
+
+// clusterNetworks are the networks of all Pods in these tests.
+func clusterNetworks() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")}
+}
+
+// shown is a decision in words.
+func shown(w wanted) (got []string) {
+	for _, x := range w.ways {
+		how := "via"
+		if x.tunnel {
+			how = "tunnel"
+		}
+		got = append(got, fmt.Sprintf("%s %s %s", x.to, how, x.via))
+	}
+	for _, e := range w.ends {
+		got = append(got, fmt.Sprintf("end %s %s %s", e.mac, e.outside, e.inside))
+	}
+	for _, r := range w.refused {
+		got = append(got, fmt.Sprintf("%s: not %s", r.node, r.text))
+	}
+	return got
 }
 
 // place is a node in a namespace of its own, with a Pod.
@@ -94,9 +100,14 @@ func nodeObject(i int, addr string) string {
 
 func (p *place) join(t *testing.T, i int, nodes *nettest.View, mode Mode) {
 	t.Helper()
+	p.joinAs(t, Config{NodeName: fmt.Sprint("n", i), Nodes: nodes, Mode: mode, Networks: clusterNetworks()})
+}
+
+// joinAs runs a mesh until the test ends.
+func (p *place) joinAs(t *testing.T, c Config) {
+	t.Helper()
 	var m *Mesh
 	var err error
-	c := Config{NodeName: fmt.Sprint("n", i), Nodes: nodes, Mode: mode}
 	p.ns.Do(func() { m, err = New(c) })
 	if err != nil {
 		t.Fatal(err)

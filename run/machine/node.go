@@ -161,7 +161,11 @@ func (p *place) mesh(ctx context.Context) error {
 	if config.ID, err = meshID(ctx, p.client); err != nil {
 		return err
 	}
-	config.Networks = p.clusterCIDRs
+	config.Networks, config.Services = p.clusterCIDRs, p.serviceCIDRs
+	events := client.NewRecorder(p.client, "proa-mesh", p.log).On(p.Name)
+	config.Complain = func(about kind.Object, reason, message string) {
+		events.Event(about, corev1.EventTypeWarning, reason, "%s", message)
+	}
 	if err := keepPrefixes(meshFile(p.dataDir), p.clusterCIDRs); err != nil {
 		return err
 	}
@@ -169,6 +173,11 @@ func (p *place) mesh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	wg.Go(func() { events.Run(ctx) })
 	return m.Run(ctx)
 }
 
@@ -176,11 +185,12 @@ func (p *place) mesh(ctx context.Context) error {
 func meshOf(dataDir string) mesh.Config {
 	c := networkOf(dataDir, "", nil)
 	if c.Table == "" {
-		return mesh.Config{}
+		return mesh.Config{Alone: true} // others have other numbers, see below
 	}
 	sum := sha256.Sum256([]byte(dataDir))
-	// Routes are told apart by a number that has one byte; the first hundred are those of others.
-	return mesh.Config{Table: c.Table + "-nodes", Device: "pv" + hex.EncodeToString(sum[:4]), Protocol: 100 + int(sum[0])%80}
+	// Routes are told apart by a number that has one byte; the first hundred are those of others. Two clusters on one machine may
+	// happen to have the same.
+	return mesh.Config{Table: c.Table + "-nodes", Device: "pv" + hex.EncodeToString(sum[:4]), Protocol: 100 + int(sum[0])%80, Alone: !othersHere(dataDir)}
 }
 
 // meshID tells the tunnels of this cluster from those of others. All its nodes must agree about it, wherever their folders are.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"proa.dev/network/service"
@@ -15,17 +16,19 @@ import (
 // OwnRanges are networks for Pods and Services that the cluster of a data folder can have beside another one on this machine;
 // needed says that there is one.
 func OwnRanges(dataDir string) (pods, services string, needed bool) {
-	links, err := net.Interfaces()
-	if err != nil {
-		return "", "", false
-	}
-	own := cmp.Or(networkOf(dataDir, "", nil).Bridge, "proa0")
-	for _, l := range links {
-		needed = needed || strings.HasPrefix(l.Name, "proa") && l.Name != own
-	}
 	sum := sha256.Sum256([]byte(dataDir))
 	n := int(sum[0]) % 60
-	return fmt.Sprintf("10.%d.0.0/16", 128+n), fmt.Sprintf("10.%d.0.0/16", 192+n), needed
+	return fmt.Sprintf("10.%d.0.0/16", 128+n), fmt.Sprintf("10.%d.0.0/16", 192+n), othersHere(dataDir)
+}
+
+// othersHere says that another cluster has Pods on this machine: the bridge of their network is there.
+func othersHere(dataDir string) bool {
+	links, err := net.Interfaces()
+	if err != nil {
+		return false
+	}
+	own := cmp.Or(networkOf(dataDir, "", nil).Bridge, "proa0")
+	return slices.ContainsFunc(links, func(l net.Interface) bool { return strings.HasPrefix(l.Name, "proa") && l.Name != own })
 }
 
 // eviction are the thresholds of the node.
