@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -155,16 +156,16 @@ func TestNoRoutesOutOfTheCluster(t *testing.T) {
 			put(nodeObject(1, "192.0.2.1") + "\n---\n" + nodeObject(2, "192.0.2.2") + "\n---\n" +
 				badNode("a1", "192.0.2.61", "2026-01-02T00:00:00Z", "203.0.113.5/32") + "\n---\n" + badNode("a2", "192.0.2.62", "2026-01-02T00:00:00Z", "10.96.0.0/12") + "\n---\n" +
 				badNode("a3", "192.0.2.63", "2026-01-02T00:00:00Z", "128.0.0.0/1") + "\n---\n" + badNode("a4", "192.0.2.64", "2026-01-02T00:00:00Z", "10.244.2.0/24"))
-			told := make(chan string, 100)
+			var told sync.Map
 			a.joinAs(t, Config{NodeName: "n1", Nodes: nodes, Mode: mode, Networks: clusterNetworks(), Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Alone: true,
-				Complain: func(about kind.Object, reason, _ string) { told <- about.GetName() + " " + reason }})
+				Complain: func(about kind.Object, reason, _ string) { told.Store(about.GetName()+" "+reason, true) }})
 			eventually(t, "routes", func() string { return installed(t, a.ns) }, "10.244.2.0/24 fd00:244:2::/64")
-			var events []string
-			for range 4 {
-				events = append(events, <-told)
-			}
-			slices.Sort(events)
-			nettest.Same(t, "events", strings.Join(events, ", "), "a1 RouteRefused, a2 RouteRefused, a3 RouteRefused, a4 RouteRefused")
+			eventually(t, "events", func() string {
+				var list []string
+				told.Range(func(k, _ any) bool { list = append(list, k.(string)); return true })
+				slices.Sort(list)
+				return strings.Join(list, ", ")
+			}, "a1 RouteRefused, a2 RouteRefused, a3 RouteRefused, a4 RouteRefused")
 			b.join(t, 2, nodes, mode)
 			eventually(t, "the network goes to who had it first", func() string { return a.pod.Ask("tcp", nettest.At(b.podAddr[4], 80)) }, "pod2 "+a.podAddr[4])
 			nodes.Remove("", "n2")
