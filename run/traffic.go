@@ -16,8 +16,8 @@ import (
 
 // Traffic is how Services and names are reached on a node.
 type Traffic struct {
-	// ExternalIPs are the networks whose addresses Services may have as external IPs, BalancerRanges those that load balancers
-	// take addresses from which Pods reach without leaving the cluster.
+	// ExternalIPs are the networks whose addresses Services may have as external IPs, BalancerRanges those whose addresses are
+	// served when somebody else than the server writes them into the status of a Service.
 	ExternalIPs, BalancerRanges []netip.Prefix
 	// Healthz is where the service proxy tells how it is; "off" for nowhere.
 	Healthz string
@@ -60,7 +60,7 @@ func trafficSettings() []Setting {
 		return one(func(c *Config, v string) error { return set(&c.Node.Traffic, v) })
 	}
 	return []Setting{
-		{Name: "load-balancer-ranges", Help: "let Pods and the node reach load balancers in `CIDR,...` without leaving the cluster, besides those at addresses of nodes", Many: true,
+		{Name: "load-balancer-ranges", Help: "serve the addresses in `CIDR,...` that others write into the status of Services as load balancers; besides them only addresses of nodes are, which the server itself has given", Many: true,
 			Set: func(c *Config, vs []string) (err error) {
 				c.Node.BalancerRanges, err = parseRanges(split(vs))
 				return err

@@ -20,7 +20,7 @@ import (
 
 const (
 	// Name is that of the provider.
-	Name = "nodes"
+	Name = gr.LoadBalancerNodes
 	// Class is the loadBalancerClass by which Services can ask for it. Services without a class get it too.
 	Class = "proa.dev/nodes"
 	// ingressController is the controller of IngressClasses whose Ingresses are served on ports of nodes.

@@ -22,7 +22,7 @@ const (
 	finalizer = "service.kubernetes.io/load-balancer-cleanup"
 	// Mark is the annotation that says which provider a Service has its load balancer from. Others use the same finalizer; by
 	// this one we know which is ours.
-	Mark = "proa.dev/load-balancer"
+	Mark = gr.LoadBalancerMark
 	// leaving is the taint of nodes that an autoscaler is about to delete.
 	leaving = "ToBeDeletedByClusterAutoscaler"
 )

@@ -160,6 +160,9 @@ func TestNoRoutesOutOfTheCluster(t *testing.T) {
 			a.joinAs(t, Config{NodeName: "n1", Nodes: nodes, Mode: mode, Networks: clusterNetworks(), Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Alone: true,
 				Complain: func(about kind.Object, reason, _ string) { told.Store(about.GetName()+" "+reason, true) }})
 			eventually(t, "routes", func() string { return installed(t, a.ns) }, "10.244.2.0/24 fd00:244:2::/64")
+			if t.Failed() {
+				return
+			}
 			eventually(t, "events", func() string {
 				var list []string
 				told.Range(func(k, _ any) bool { list = append(list, k.(string)); return true })

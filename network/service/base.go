@@ -41,7 +41,6 @@ func (t *table) base(c *nftables.Conn) error {
 
 	in := t.hook(c, "prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)
 	rule(in, nft.Jump(servicesChain))
-	t.far(in, rule)
 	out := t.hook(c, "output", nftables.ChainHookOutput, nftables.ChainPriorityNATDest)
 	rule(out, nft.Jump(servicesChain))
 	post := t.hook(c, "postrouting", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
@@ -67,8 +66,6 @@ func (t *table) sets(c *nftables.Conn, f nft.Family) (*family, error) {
 		Family: f,
 		vips: newElements(&nftables.Set{Table: t.handle, Name: "vips" + f.Digit(), IsMap: true, Concatenation: true,
 			KeyType: f.Tuple(), DataType: nftables.TypeVerdict}),
-		farVIPs: newElements(&nftables.Set{Table: t.handle, Name: "far-vips" + f.Digit(), IsMap: true, Concatenation: true,
-			KeyType: f.Tuple(), DataType: nftables.TypeVerdict}),
 		nodePorts: newElements(&nftables.Set{Table: t.handle, Name: "node-ports" + f.Digit(), IsMap: true, Concatenation: true,
 			KeyType: ports, DataType: nftables.TypeVerdict}),
 		clusterIPs: newElements(&nftables.Set{Table: t.handle, Name: "cluster-ips" + f.Digit(), KeyType: f.AddrType}),
@@ -77,7 +74,7 @@ func (t *table) sets(c *nftables.Conn, f nft.Family) (*family, error) {
 			KeyType: f.Numbers(), DataType: f.Zone()}},
 		picks: map[int]bool{}, owners: map[string]key{},
 	}
-	for _, s := range []*nftables.Set{out.vips.set, out.farVIPs.set, out.nodePorts.set, out.clusterIPs.set, out.hairpin.set, out.direct.set} {
+	for _, s := range []*nftables.Set{out.vips.set, out.nodePorts.set, out.clusterIPs.set, out.hairpin.set, out.direct.set} {
 		if err := nft.AddSet(c, s); err != nil {
 			return nil, err
 		}
@@ -111,16 +108,6 @@ func (t *table) dispatch(chain *nftables.Chain, rule func(*nftables.Chain, ...[]
 	}
 	for _, p := range t.settings.services {
 		rule(chain, nft.To(p), nft.Drop())
-	}
-}
-
-// far sends packets that come from outside the cluster to addresses that only they may reach Services by.
-func (t *table) far(chain *nftables.Chain, rule func(*nftables.Chain, ...[]expr.Any)) {
-	for _, p := range t.clusters {
-		rule(chain, nft.From(p), nft.Return())
-	}
-	for _, f := range t.families {
-		rule(chain, f.Match(), f.LoadTuple(), nft.Switch(f.farVIPs.set))
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	utilnet "k8s.io/utils/net"
+
+	"proa.dev/kinds/gr"
 )
 
 // nodeFacts is what a decision depends on besides the objects.
@@ -23,14 +25,17 @@ type nodeFacts struct {
 // allowed is which addresses may lead to Services, besides those that the cluster gives them.
 type allowed struct {
 	externalIPs []netip.Prefix        // external IPs that are served
-	balancers   []netip.Prefix        // addresses of load balancers that Pods and the node reach here, and not by going out
+	balancers   []netip.Prefix        // addresses of load balancers that are served whoever has written them into a status
 	ofNode      func(netip.Addr) bool // the address is some node's
 	kept        []uint16              // ports that no Service has at the address of a node
 }
 
-// near tells whether what Pods and the node send to an address of a load balancer may be led to the Service right here. The
-// address stands in a status that somebody has written: it must not catch what is meant for others.
-func (a allowed) near(ip netip.Addr) bool { return a.node(ip) || contains(a.balancers, ip) }
+// balancer tells whether an address in the status of a Service is served. Somebody has written it there, and must not catch what
+// is meant for others: so it is in a range that a setting allows, or it is a node's, and the provider that gives Services the
+// addresses of nodes has given it.
+func (a allowed) balancer(svc *corev1.Service, ip netip.Addr) bool {
+	return contains(a.balancers, ip) || svc.Annotations[gr.LoadBalancerMark] == gr.LoadBalancerNodes && a.node(ip)
+}
 
 func (a allowed) node(ip netip.Addr) bool { return a.ofNode != nil && a.ofNode(ip) }
 
@@ -59,6 +64,8 @@ const (
 type wanted struct {
 	ports  []port
 	health *healthCheck
+	// unserved are addresses in the status of the Service that lead nowhere, because nobody has allowed them.
+	unserved []netip.Addr
 }
 
 // port is one port of a Service in one family.
@@ -88,7 +95,6 @@ type vip struct {
 	addr netip.Addr
 	port uint16
 	to   target
-	far  bool // only what comes from outside the cluster is sent there
 }
 
 // policy is the external traffic policy, with what follows from it here.
@@ -125,7 +131,9 @@ func decide(svc *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice, no
 		}
 		for i := range svc.Spec.Ports {
 			endpoints := gather(svc.Spec.Ports[i], endpointSlices, ip.Is6(), node)
-			out.ports = append(out.ports, decidePort(svc, svc.Spec.Ports[i], ip, endpoints, node))
+			outside := addressesOutside(svc, svc.Spec.Ports[i], ip.Is6(), node)
+			out.ports = append(out.ports, decidePort(portOf{svc, svc.Spec.Ports[i], ip}, outside, endpoints, node))
+			out.unserved = append(out.unserved, outside.unserved...)
 			for _, e := range endpoints {
 				if e.local && e.ready {
 					localAddrs[e.addr.Addr()] = true
@@ -133,17 +141,26 @@ func decide(svc *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice, no
 			}
 		}
 	}
+	slices.SortFunc(out.unserved, netip.Addr.Compare)
+	out.unserved = slices.Compact(out.unserved)
 	if needsHealthCheck(svc) && svc.Spec.HealthCheckNodePort != 0 {
 		out.health = &healthCheck{uint16(svc.Spec.HealthCheckNodePort), len(localAddrs)}
 	}
 	return out
 }
 
-func decidePort(svc *corev1.Service, sp corev1.ServicePort, ip netip.Addr, endpoints []endpoint, node nodeFacts) port {
+// portOf is one port of a Service at one of its cluster IPs.
+type portOf struct {
+	svc *corev1.Service
+	sp  corev1.ServicePort
+	ip  netip.Addr
+}
+
+func decidePort(of portOf, outside outsideAddrs, endpoints []endpoint, node nodeFacts) port {
+	svc, sp, ip := of.svc, of.sp, of.ip
 	p := port{
 		name: portName(svc, sp), protocol: protocolNumber(sp.Protocol), six: ip.Is6(), since: svc.CreationTimestamp.Time, clusterIP: ip, nodePort: uint16(sp.NodePort),
 	}
-	outside := addressesOutside(svc, sp, ip.Is6(), node)
 	use := usage{
 		internalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		externalLocal: externallyAccessible(svc) && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
@@ -181,7 +198,7 @@ func decidePort(svc *corev1.Service, sp corev1.ServicePort, ip netip.Addr, endpo
 		if len(p.sources) > 0 {
 			lb = toFirewall
 		}
-		p.vips = append(p.vips, vip{addr: a, port: uint16(sp.Port), to: lb, far: !node.near(a)})
+		p.vips = append(p.vips, vip{addr: a, port: uint16(sp.Port), to: lb})
 	}
 	return p
 }
@@ -207,7 +224,10 @@ func protocolNumber(p corev1.Protocol) uint8 {
 }
 
 // outsideAddrs are the addresses by which a Service is reached from outside.
-type outsideAddrs struct{ external, balancer []netip.Addr }
+type outsideAddrs struct {
+	external, balancer []netip.Addr
+	unserved           []netip.Addr // addresses in the status that nobody has allowed
+}
 
 func (o outsideAddrs) all() []netip.Addr { return slices.Concat(o.external, o.balancer) }
 
@@ -218,12 +238,20 @@ func addressesOutside(svc *corev1.Service, sp corev1.ServicePort, six bool, node
 			out.external = append(out.external, ip)
 		}
 	}
+	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return out
+	}
 	for _, in := range svc.Status.LoadBalancer.Ingress {
 		// A load balancer that is a proxy of its own wants to see its traffic.
 		if in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy {
 			continue
 		}
-		if ip, ok := parse(in.IP); ok && good(ip) {
+		ip, ok := parse(in.IP)
+		switch {
+		case !ok || ip.Is6() != six:
+		case !node.balancer(svc, ip):
+			out.unserved = append(out.unserved, ip)
+		case good(ip):
 			out.balancer = append(out.balancer, ip)
 		}
 	}

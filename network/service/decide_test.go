@@ -14,12 +14,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/internal/textcase"
+	"proa.dev/kinds/gr"
 )
 
 // TestDecide runs the stories in testdata/decide: each line is a command, and what is indented below it must come out.
 //
 //	service {SPEC}       the Service, whose status is kept
 //	status {STATUS}      its status
+//	given PROVIDER       the addresses in its status are of this provider, as an annotation says
 //	slice NAME [PORTNAME:]PORT/PROTOCOL ENDPOINT...    a slice; an endpoint is its address with words behind commas:
 //	                     the name of its node, unready, terminating, gone (terminating and not serving), zone=Z, for=NODE
 //	forget NAME          a slice goes
@@ -49,6 +51,8 @@ func (s *story) do(t *testing.T, line string) string {
 	case "service":
 		s.service.Spec = corev1.ServiceSpec{}
 		err = yaml.UnmarshalStrict([]byte(rest), &s.service.Spec)
+	case "given":
+		s.service.Annotations = map[string]string{gr.LoadBalancerMark: rest}
 	case "status":
 		s.service.Status = corev1.ServiceStatus{}
 		err = yaml.UnmarshalStrict([]byte(rest), &s.service.Status)
@@ -153,11 +157,7 @@ func show(w wanted) string {
 		}
 		fmt.Fprintln(&out)
 		for _, v := range p.vips {
-			from := ""
-			if v.far {
-				from = " from outside"
-			}
-			fmt.Fprintf(&out, "  %s%s -> %s\n", netip.AddrPortFrom(v.addr, v.port), from, v.to)
+			fmt.Fprintf(&out, "  %s -> %s\n", netip.AddrPortFrom(v.addr, v.port), v.to)
 		}
 		if p.nodePort != 0 {
 			fmt.Fprintf(&out, "  node port %d -> %s\n", p.nodePort, p.nodeTo)
@@ -180,6 +180,9 @@ func show(w wanted) string {
 	}
 	if w.health != nil {
 		fmt.Fprintf(&out, "health check on %d: %d\n", w.health.port, w.health.local)
+	}
+	if len(w.unserved) > 0 {
+		fmt.Fprintf(&out, "not served: %v\n", w.unserved)
 	}
 	if out.Len() == 0 {
 		return "nothing\n"

@@ -39,8 +39,10 @@ func gets(t *testing.T, ns *nettest.NS, addrs ...string) {
 	})
 }
 
-// TestHijack has Services claim addresses that are not theirs, in their status and as external IPs: Pods and the node go on
-// talking to who has the address. Who comes from outside gets the Service, because that is how load balancers work.
+// TestHijack has Services claim addresses that are not theirs, in their status and as external IPs: everybody goes on talking to
+// who has the address, Pods, the node, and those from outside for whom the node is a router. A Node that claims such an address
+// changes nothing about it. Services are served at addresses of nodes that the load balancer of the nodes has given them, but for
+// the ports of the system.
 func TestHijack(t *testing.T) {
 	n := newNode(t)
 	a, c, far := n.backend("a"), n.backend("client"), n.neighbour()
@@ -55,39 +57,72 @@ spec: {type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{port: 80}], externalI
 status: {loadBalancer: {ingress: [{ip: 198.51.100.9}, {ip: 192.168.9.2}]}}
 ---
 kind: Service
-metadata: {name: agent}
+metadata: {name: agent, annotations: {proa.dev/load-balancer: nodes}}
 spec: {type: LoadBalancer, clusterIP: 10.96.0.11, ports: [{port: 10250}]}
 status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
 ---
 kind: Service
-metadata: {name: api}
+metadata: {name: api, annotations: {proa.dev/load-balancer: nodes}}
 spec: {type: LoadBalancer, clusterIP: 10.96.0.12, ports: [{port: 6444}]}
 status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
 ---
-` + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("agent-4", "agent", 80, "TCP", a.v4+" here") + "\n---\n" +
+kind: Service
+metadata: {name: given, annotations: {proa.dev/load-balancer: nodes}}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.13, ports: [{port: 81}]}
+status: {loadBalancer: {ingress: [{ip: 192.168.9.1}, {ip: 192.168.9.2}]}}
+---
+` + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("agent-4", "agent", 80, "TCP", a.v4+" here") + "\n---\n" + slice("given-4", "given", 80, "TCP", a.v4+" here") + "\n---\n" +
 		slice("api-4", "api", 80, "TCP", a.v4+" here") + "\n---\n" + slice("kubernetes", "kubernetes", 6444, "TCP", "192.168.9.1"))
 	n.eventually("the Services are there", func() string { return c.Ask("tcp", "10.96.0.10:80") + c.Ask("tcp", "10.96.0.11:10250") }, "a "+c.v4+"a "+c.v4)
 	who := func(from *nettest.NS, to string) func() string {
 		return func() string { return strings.Fields(from.Ask("tcp", to) + " nobody")[0] }
 	}
-	for _, from := range []struct {
+	everybody := []struct {
 		name string
 		*nettest.NS
-	}{{"a Pod", c.NS}, {"the node", n.home}} {
+	}{{"a Pod", c.NS}, {"the node", n.home}, {"a neighbour", far}}
+	for _, from := range everybody {
+		n.eventually("an address that was given, from "+from.name, who(from.NS, "192.168.9.1:81"), "a")
 		n.eventually("a status, from "+from.name, who(from.NS, "198.51.100.9:80"), "internet")
 		n.eventually("an external IP, from "+from.name, who(from.NS, "198.51.100.10:80"), "internet")
 		n.eventually("an address that is no node's, from "+from.name, who(from.NS, "192.168.9.2:80"), "internet")
 		n.eventually("the API server's port, from "+from.name, who(from.NS, "192.168.9.1:6444"), "api")
 		n.eventually("the agent's port, from "+from.name, who(from.NS, "192.168.9.1:10250"), "agent")
 	}
-	n.eventually("a status, from outside", who(far, "198.51.100.9:80"), "a")
-	n.eventually("an external IP, from outside", who(far, "198.51.100.10:80"), "internet")
-	n.eventually("the agent's port, from outside", who(far, "192.168.9.1:10250"), "agent")
-	// The address turns out to be that of another node, and then not any more.
+	// A Node claims the address. That helps the Service that was given it, once the Node is known, and not the other one.
 	n.apply("kind: Node\nmetadata: {name: there}\nstatus: {addresses: [{type: InternalIP, address: 192.168.9.2}]}\n")
-	n.eventually("a node's address", who(c.NS, "192.168.9.2:80"), "a")
+	n.eventually("the Node is known", who(c.NS, "192.168.9.2:81"), "a")
+	for _, from := range everybody {
+		n.eventually("a node's address, which was not given, from "+from.name, who(from.NS, "192.168.9.2:80"), "internet")
+	}
 	n.nodes.Remove("", "there")
-	n.eventually("the node is gone", who(c.NS, "192.168.9.2:80"), "internet")
+	n.eventually("the node is gone", func() string { return kindOf(c.Ask("tcp", "192.168.9.2:81")) }, "refused")
+}
+
+// TestNodeAddresses has a Node claim what no node can have. Services are not served there, though they were given the addresses.
+func TestNodeAddresses(t *testing.T) {
+	n := newNeighbours([]netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.96.0.0/16")})
+	o := nettest.Objects(t, `
+kind: Node
+metadata: {name: bad}
+status:
+  addresses:
+  - {type: Hostname, address: 203.0.113.1}
+  - {type: InternalDNS, address: 203.0.113.2}
+  - {type: ExternalDNS, address: 203.0.113.3}
+  - {type: Made up, address: 203.0.113.4}
+  - {type: InternalIP, address: 127.0.0.1}
+  - {type: InternalIP, address: "::1"}
+  - {type: ExternalIP, address: 169.254.169.254}
+  - {type: ExternalIP, address: 224.0.0.1}
+  - {type: InternalIP, address: 0.0.0.0}
+  - {type: InternalIP, address: 10.96.0.1}
+  - {type: InternalIP, address: 10.244.3.4}
+  - {type: InternalIP, address: "::ffff:10.96.0.10"}
+  - {type: InternalIP, address: 192.0.2.1}
+  - {type: ExternalIP, address: 198.51.100.1}
+`)
+	nettest.Same(t, "addresses", fmt.Sprint(n.addressesOf(o[0])), "[192.0.2.1 198.51.100.1]")
 }
 
 // TestOldestHasIt lets two Services have the same address: the older one gets the traffic, whatever they are called.
@@ -97,7 +132,7 @@ func TestOldestHasIt(t *testing.T) {
 	service := func(name, ip, since string) string {
 		return fmt.Sprintf(`
 kind: Service
-metadata: {name: %s, creationTimestamp: "%s"}
+metadata: {name: %s, creationTimestamp: "%s", annotations: {proa.dev/load-balancer: nodes}}
 spec: {type: LoadBalancer, clusterIP: %s, ports: [{port: 80}]}
 status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
 ---
@@ -166,7 +201,7 @@ func TestUDPFollowsFromOutside(t *testing.T) {
 	a, b := n.backend("a"), n.backend("b")
 	n.apply(`
 kind: Service
-metadata: {name: dns}
+metadata: {name: dns, annotations: {proa.dev/load-balancer: nodes}}
 spec: {type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{port: 53, nodePort: 30053, protocol: UDP}]}
 status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
 ---
@@ -193,7 +228,7 @@ func TestBalancerOfTwoFamilies(t *testing.T) {
 	service := func(policy string) string {
 		return `
 kind: Service
-metadata: {name: web}
+metadata: {name: web, annotations: {proa.dev/load-balancer: nodes}}
 spec: {type: LoadBalancer, clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, "fd00:96::10"], externalTrafficPolicy: ` + policy + `, ports: [{port: 80}]}
 status: {loadBalancer: {ingress: [{ip: 192.168.9.1, ipMode: VIP}, {ip: "fd99::1", ipMode: VIP}]}}
 ---

@@ -13,13 +13,15 @@ import (
 
 // neighbours are the addresses of all nodes.
 type neighbours struct {
+	others []netip.Prefix // the networks of Pods and Services, where no node is
+
 	mu     sync.RWMutex // guards what follows
 	byNode map[string][]netip.Addr
 	count  map[netip.Addr]int // nodes that have it
 }
 
-func newNeighbours() *neighbours {
-	return &neighbours{byNode: map[string][]netip.Addr{}, count: map[netip.Addr]int{}}
+func newNeighbours(others []netip.Prefix) *neighbours {
+	return &neighbours{others: others, byNode: map[string][]netip.Addr{}, count: map[netip.Addr]int{}}
 }
 
 // has tells whether an address is some node's.
@@ -33,7 +35,7 @@ func (n *neighbours) has(ip netip.Addr) bool {
 func (n *neighbours) set(name string, node kind.Object) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	now := addressesOf(node)
+	now := n.addressesOf(node)
 	was := n.byNode[name]
 	if slices.Equal(was, now) {
 		return false
@@ -73,14 +75,18 @@ func (n *neighbours) load(view client.View) (changed bool) {
 	return changed
 }
 
-// addressesOf are the addresses of a node that other machines reach it by. Loopback and the like are none, whatever it says.
-func addressesOf(o kind.Object) (out []netip.Addr) {
-	n, ok := o.(*corev1.Node)
-	if !ok || n == nil {
+// addressesOf are the addresses of a node that other machines reach it by. Names are none, nor are loopback and the like, nor
+// those of Pods and Services, whatever the Node says: a Service at such an address would catch what is meant for others.
+func (n *neighbours) addressesOf(o kind.Object) (out []netip.Addr) {
+	node, ok := o.(*corev1.Node)
+	if !ok || node == nil {
 		return nil
 	}
-	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && reachable(ip.Unmap()) {
+	for _, a := range node.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
+			continue
+		}
+		if ip, err := netip.ParseAddr(a.Address); err == nil && reachable(ip.Unmap()) && !contains(n.others, ip.Unmap()) {
 			out = append(out, ip.Unmap())
 		}
 	}

@@ -63,11 +63,7 @@ func (tx *transaction) plan(k key, ports []port) plan {
 			out.chains[c.name] = c
 		}
 		for _, v := range p.vips {
-			at := f.vips
-			if v.far {
-				at = f.farVIPs
-			}
-			out.claims[place{at, string(nft.Key(v.addr, p.protocol, v.port))}] = verdict(p, v.to)
+			out.claims[place{f.vips, string(nft.Key(v.addr, p.protocol, v.port))}] = verdict(p, v.to)
 		}
 		if p.nodePort != 0 {
 			out.claims[place{f.nodePorts, string(nft.Key(p.protocol, p.nodePort))}] = verdict(p, p.nodeTo)

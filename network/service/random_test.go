@@ -118,7 +118,7 @@ func randomPorts(r *rand.Rand, i int) (out []port) {
 			}
 			if r.IntN(2) == 0 && p.external != policyNone {
 				p.sources = []netip.Prefix{netip.PrefixFrom(base, base.BitLen()-8)}
-				p.vips = append(p.vips, vip{addr: plus(base, 200+r.IntN(3)), port: 443, to: toFirewall, far: r.IntN(2) == 0})
+				p.vips = append(p.vips, vip{addr: plus(base, 200+r.IntN(3)), port: 443, to: toFirewall})
 			}
 		}
 		out = append(out, p)

@@ -45,8 +45,9 @@ type Config struct {
 	// ExternalIPs are the networks whose addresses are served when a Service has them as external IPs. Whoever may write Services
 	// can catch any traffic with them, so none is unless asked for.
 	ExternalIPs []netip.Prefix
-	// Balancers are the networks that load balancers take addresses from. What Pods and the node send to such an address, or to
-	// that of a node, is led to the Service right here; addresses from elsewhere only serve who comes from outside the cluster.
+	// Balancers are the networks that load balancers take addresses from. An address in the status of a Service is served if it is
+	// in one of them, or if it is a node's and was given by the provider of such addresses. Others are not: whoever may write a
+	// status could catch any traffic with them.
 	Balancers []netip.Prefix
 	// Kept are ports that no Service gets at the address of a node, whatever its status says: those of the system itself.
 	Kept []uint16
@@ -88,6 +89,8 @@ type Proxy struct {
 	causes  []time.Time // when that happened which made Services dirty
 	waiting time.Time   // since when something waits to be written; zero if nothing does
 	written time.Time   // when the rules were written last
+
+	told map[key]string // belongs to Run: of which addresses of load balancers people were told that they are not served
 }
 
 // New makes a proxy; Run starts it.
@@ -108,7 +111,7 @@ func New(config Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{Config: config, table: t, metrics: newMetrics(), nodes: newNeighbours(), dirty: map[key]bool{}, wake: make(chan struct{}, 1), start: time.Now()}
+	p := &Proxy{Config: config, table: t, metrics: newMetrics(), nodes: newNeighbours(slices.Concat(config.ClusterCIDRs, config.ServiceCIDRs)), dirty: map[key]bool{}, told: map[key]string{}, wake: make(chan struct{}, 1), start: time.Now()}
 	p.health = newHealth(config.Log, func() bool { return p.state(time.Now()).Healthy })
 	return p, nil
 }
@@ -315,6 +318,7 @@ func (p *Proxy) sync() error {
 	node := p.node()
 	for k := range dirty {
 		want := p.look(k, node)
+		p.tellUnserved(k, want.unserved)
 		p.table.set(k, want.ports)
 		p.health.set(k, want.health)
 	}
@@ -353,7 +357,7 @@ func (p *Proxy) look(k key, node nodeFacts) wanted {
 func (p *Proxy) node() nodeFacts {
 	facts := nodeFacts{name: p.NodeName, answers: p.Answers, allowed: allowed{p.ExternalIPs, p.Balancers, p.nodes.has, p.kept()}}
 	if o, _ := p.Nodes.Get("", p.NodeName); o != nil {
-		facts.zone, facts.addresses = o.GetLabels()[corev1.LabelTopologyZone], addressesOf(o)
+		facts.zone, facts.addresses = o.GetLabels()[corev1.LabelTopologyZone], p.nodes.addressesOf(o)
 	}
 	return facts
 }

@@ -53,8 +53,6 @@ type table struct {
 type family struct {
 	nft.Family
 	vips, nodePorts, clusterIPs, hairpin *elements
-	// farVIPs are addresses that lead to Services only for who is not in the cluster.
-	farVIPs *elements
 
 	// direct has the endpoints of Services that need no chain of their own: the key is what the packet is sent to, and a number.
 	// The chains in picks choose the number, one for each count of endpoints.
@@ -75,7 +73,7 @@ func (f *family) maps() (out []*endpointMap) {
 }
 
 func (f *family) elements() []*elements {
-	return []*elements{f.vips, f.farVIPs, f.nodePorts, f.clusterIPs, f.hairpin}
+	return []*elements{f.vips, f.nodePorts, f.clusterIPs, f.hairpin}
 }
 
 // chain is one of a Service, with what its rules were made from.
