@@ -198,7 +198,7 @@ func (s *Server) cloud() cloud.Provider {
 			kept = append(kept, tcp(port, "the API server"))
 		}
 	}
-	p := balancer.Provider(slices.Compact(kept))
+	p := balancer.Provider(slices.Compact(kept), slices.Concat(s.ServiceCIDRs, s.ClusterCIDRs()))
 	p.Off = s.LoadBalancer == balancedByOthers || s.LoadBalancer == "" && s.Node.Cloud
 	return p
 }

@@ -5,6 +5,7 @@ package balancer
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -34,14 +35,16 @@ type Port struct {
 	Owner    string // as in "port 22/TCP of the nodes belongs to SSH"
 }
 
-// Provider returns the provider. kept are the ports of nodes that the system itself needs.
-func Provider(kept []Port) cloud.Provider {
-	return cloud.Provider{Name: Name, Class: Class, Balancer: &balancer{kept: kept}}
+// Provider returns the provider. kept are the ports of nodes that the system itself needs, ranges the networks of Pods and
+// Services, where no node has an address, whatever it says.
+func Provider(kept []Port, ranges []netip.Prefix) cloud.Provider {
+	return cloud.Provider{Name: Name, Class: Class, Balancer: &balancer{kept: kept, ranges: ranges}}
 }
 
 type balancer struct {
-	kept []Port
-	told cloud.Once
+	kept   []Port
+	ranges []netip.Prefix
+	told   cloud.Once
 }
 
 // Remove has nothing to do but to forget: what there is, is in the status of the Service.
@@ -71,7 +74,10 @@ func (b *balancer) Ensure(_ context.Context, c *control.Cluster, svc *corev1.Ser
 
 // look collects what a decision depends on.
 func (b *balancer) look(c *control.Cluster, svc *corev1.Service, nodes []*corev1.Node) *scene {
-	s := &scene{service: svc, nodes: nodes, kept: b.kept, ingresses: served(c)}
+	s := &scene{service: svc, nodes: nodes, kept: b.kept, ranges: b.ranges, ingresses: served(c)}
+	for n := range control.List[*corev1.Node](c, gr.Nodes, "") {
+		s.claimants = append(s.claimants, n)
+	}
 	for o := range control.By[*corev1.Service](c, gr.Services, byBalanced(), yes) {
 		s.others = append(s.others, o)
 		for _, key := range ports(o) {

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"proa.dev/kinds/nodeaddr"
 )
 
 // most is how many nodes a Service gets at most. More addresses help nobody, and each is in every copy of the Service.
@@ -19,10 +21,13 @@ const most = 64
 type scene struct {
 	service *corev1.Service
 	// nodes may be behind load balancers; those that are not ready are among them. They are sorted by name.
-	nodes  []*corev1.Node
-	slices []*discoveryv1.EndpointSlice // of the Service
-	others []*corev1.Service            // all that want an address, this one among them
-	kept   []Port
+	nodes []*corev1.Node
+	// claimants are all nodes, those that are kept out of load balancers too: their addresses are theirs all the same.
+	claimants []*corev1.Node
+	slices    []*discoveryv1.EndpointSlice // of the Service
+	others    []*corev1.Service            // all that want an address, this one among them
+	kept      []Port
+	ranges    []netip.Prefix // of Pods and Services, where no node has an address
 	// nodePorts, pods and ingresses are who may have one of the Service's ports on nodes.
 	nodePorts []*corev1.Service
 	pods      []*corev1.Pod
@@ -53,8 +58,9 @@ func (s *scene) decide() (out outcome) {
 	}
 	var reasons []string
 	count := 0
+	owners := nodeaddr.Owners(s.claimants, s.ranges)
 	for _, n := range s.behind() {
-		addrs := addresses(n, families(svc))
+		addrs := s.addresses(n, owners)
 		if wants {
 			addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return a != wanted.Unmap() })
 		}
@@ -220,17 +226,15 @@ func families(svc *corev1.Service) []corev1.IPFamily {
 	return svc.Spec.IPFamilies
 }
 
-// addresses are those of a node in each family: the first external one, or else the first internal one.
-func addresses(n *corev1.Node, families []corev1.IPFamily) (out []netip.Addr) {
-	for _, f := range families {
+// addresses are those of a node in each family of the Service: the first external one, or else the first internal one. An address
+// that an older node has is not this one's, whatever it says.
+func (s *scene) addresses(n *corev1.Node, owners map[netip.Addr]string) (out []netip.Addr) {
+	for _, f := range families(s.service) {
 		for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
-			i := slices.IndexFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool {
-				ip, err := netip.ParseAddr(a.Address)
-				return err == nil && a.Type == kind && ip.Unmap().Is6() == (f == corev1.IPv6Protocol)
-			})
+			list := nodeaddr.Of(n, kind, s.ranges)
+			i := slices.IndexFunc(list, func(ip netip.Addr) bool { return owners[ip] == n.Name && ip.Is6() == (f == corev1.IPv6Protocol) })
 			if i >= 0 {
-				ip, _ := netip.ParseAddr(n.Status.Addresses[i].Address)
-				out = append(out, ip.Unmap())
+				out = append(out, list[i])
 				break
 			}
 		}

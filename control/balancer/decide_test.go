@@ -24,7 +24,7 @@ func TestRandomScenes(t *testing.T) {
 		given := map[string]string{} // by address and port: to whom
 		got := map[string]outcome{}
 		for _, svc := range all {
-			s := scene{service: svc, nodes: nodes, others: all, kept: []Port{{corev1.ProtocolTCP, 83, "the test"}}, nodePorts: all}
+			s := scene{service: svc, nodes: nodes, claimants: nodes, others: all, kept: []Port{{corev1.ProtocolTCP, 83, "the test"}}, nodePorts: all}
 			out := s.decide()
 			got[svc.Name] = out
 			for _, in := range out.status.Ingress {

@@ -1,6 +1,7 @@
 package balancer_test
 
 import (
+	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,13 +16,18 @@ func kept() []balancer.Port {
 	return []balancer.Port{{Protocol: corev1.ProtocolTCP, Number: 22, Owner: "SSH"}, {Protocol: corev1.ProtocolTCP, Number: 10250, Owner: "the node agent"}}
 }
 
+// ranges are the networks of Pods and Services in the tests.
+func ranges() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.244.0.0/16")}
+}
+
 func TestScripts(t *testing.T) {
-	controltest.Scripts(t, "testdata/scripts/*.txt", cloud.Controllers(balancer.Provider(kept()), nil)...)
+	controltest.Scripts(t, "testdata/scripts/*.txt", cloud.Controllers(balancer.Provider(kept(), ranges()), nil)...)
 }
 
 // TestOff runs the loop of a cluster whose load balancers come from somebody else.
 func TestOff(t *testing.T) {
-	p := balancer.Provider(nil)
+	p := balancer.Provider(nil, nil)
 	p.Off = true
 	controltest.Scripts(t, "testdata/off/*.txt", cloud.Controllers(p, nil)...)
 }

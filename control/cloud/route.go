@@ -70,6 +70,12 @@ func (l *routing) reconcile(ctx context.Context, c *control.Cluster, k control.K
 		}
 	}
 	made := true
+	if n != nil {
+		for _, p := range l.refused(n) {
+			made = false
+			c.Event(n, corev1.EventTypeWarning, "RouteRefused", "No route for the network %s of node %s: it is not inside the cluster's networks of Pods", p, n.Name)
+		}
+	}
 	for _, r := range create {
 		if err := l.Create(ctx, string(n.UID), r); err != nil {
 			made = false
@@ -95,7 +101,7 @@ func (l *routing) plan(n *corev1.Node, list []Route, gone func(node string) bool
 	want := map[netip.Prefix]bool{}
 	if n != nil {
 		for _, text := range n.Spec.PodCIDRs {
-			if p, err := netip.ParsePrefix(text); err == nil {
+			if p, err := netip.ParsePrefix(text); err == nil && l.inside(p) {
 				want[p.Masked()] = true
 			}
 		}
@@ -124,6 +130,22 @@ func (l *routing) plan(n *corev1.Node, list []Route, gone func(node string) bool
 		}
 	}
 	return remove, create
+}
+
+// inside tells whether a network is in the cluster's networks of Pods. A route to any other would lead to the node what the machines
+// of the cloud's network send elsewhere.
+func (l *routing) inside(p netip.Prefix) bool {
+	return slices.ContainsFunc(l.clusters, func(c netip.Prefix) bool { return c.Bits() <= p.Bits() && c.Contains(p.Addr()) })
+}
+
+// refused are the networks of a node that get no route.
+func (l *routing) refused(n *corev1.Node) (out []netip.Prefix) {
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil && !l.inside(p) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func sameAddresses(a, b []corev1.NodeAddress) bool {

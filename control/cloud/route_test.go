@@ -96,6 +96,16 @@ func TestRoutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("one is gone", "b-10.244.2.0/24@10.0.0.2 nobody office")
+		// Networks that are not the cluster's get no route, and the node is told so.
+		node("c", "10.0.0.66", "203.0.113.5/32")
+		node("d", "10.0.0.67", "128.0.0.0/2")
+		check("networks of others", "b-10.244.2.0/24@10.0.0.2 nobody office")
+		if o, err = cluster.Client.Get(ctx, gr.Nodes, "", "c", ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(condition(o.(*corev1.Node))); got != "True NoRouteCreated RouteController failed to create a route" {
+			t.Errorf("the node says: %s", got)
+		}
 		stop()
 		wg.Wait()
 		cluster.Stop()

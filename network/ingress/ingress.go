@@ -47,6 +47,8 @@ type Config struct {
 	Class string
 	// HTTPPort and HTTPSPort are opened on all addresses; 0 for none.
 	HTTPPort, HTTPSPort int
+	// Ranges are the networks of Pods and Services. No node has an address there, whatever it says.
+	Ranges []netip.Prefix
 	// Views is what is read.
 	Views
 	// Writer writes the status of Ingresses.

@@ -109,7 +109,7 @@ func (s *Server) publish(ctx context.Context) bool {
 			s.forget(k)
 			continue
 		}
-		want := statusOf(in.Status.LoadBalancer.Ingress, nodes, s.NodeName, open)
+		want := statusOf(in.Status.LoadBalancer.Ingress, surroundings{nodes, s.NodeName, s.Ranges}, open)
 		if same(want, in.Status.LoadBalancer.Ingress) {
 			if open == nil {
 				s.forget(k)

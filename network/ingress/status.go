@@ -7,18 +7,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"proa.dev/kinds/nodeaddr"
 )
 
-// addressesOf are the addresses under which a node is reached from outside, if it has such, or else from inside.
-func addressesOf(n *corev1.Node) []string {
+// addressesOf are the addresses under which a node is reached from outside, if it has such, or else from inside. What no machine
+// can be reached at is none, nor what is inside ranges.
+func addressesOf(n *corev1.Node, ranges []netip.Prefix) (out []netip.Addr) {
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
-		var out []string
-		for _, a := range n.Status.Addresses {
-			if ip, err := netip.ParseAddr(a.Address); a.Type == kind && err == nil {
-				out = append(out, ip.String())
-			}
-		}
-		if len(out) > 0 {
+		if out = nodeaddr.Of(n, kind, ranges); len(out) > 0 {
 			return out
 		}
 	}
@@ -34,16 +31,26 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
+// surroundings are the nodes as the status of an Ingress depends on them: all of them, which is this one, and the networks of Pods
+// and Services, where no node has an address.
+type surroundings struct {
+	nodes  []*corev1.Node
+	self   string
+	ranges []netip.Prefix
+}
+
 // statusOf is the status of an Ingress as this node sees it. Its own addresses are there with the ports that are open, none of
 // them if that is none. Those of other nodes are theirs to say, as long as they are ready; what belongs to nobody goes.
-func statusOf(have []networkingv1.IngressLoadBalancerIngress, nodes []*corev1.Node, self string, ports []int32) []networkingv1.IngressLoadBalancerIngress {
+func statusOf(have []networkingv1.IngressLoadBalancerIngress, near surroundings, ports []int32) []networkingv1.IngressLoadBalancerIngress {
 	var out []networkingv1.IngressLoadBalancerIngress
 	others := map[string]bool{}
-	for _, n := range nodes {
-		for _, a := range addressesOf(n) {
-			if n.Name != self {
+	owners := nodeaddr.Owners(near.nodes, near.ranges)
+	for _, n := range near.nodes {
+		for _, ip := range addressesOf(n, near.ranges) {
+			switch a := ip.String(); {
+			case n.Name != near.self:
 				others[a] = others[a] || isReady(n)
-			} else if len(ports) > 0 {
+			case len(ports) > 0 && owners[ip] == n.Name:
 				out = append(out, entry(a, ports))
 			}
 		}

@@ -160,7 +160,7 @@ func TestStatus(t *testing.T) {
 				}
 			}
 		}
-		text, err := yaml.Marshal(statusOf(o.ingresses[0].Status.LoadBalancer.Ingress, o.nodes, "here", ports))
+		text, err := yaml.Marshal(statusOf(o.ingresses[0].Status.LoadBalancer.Ingress, surroundings{o.nodes, "here", []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, ports))
 		if err != nil {
 			t.Fatal(err)
 		}

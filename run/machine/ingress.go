@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,7 +61,7 @@ func (s *Machine) runIngress(ctx context.Context) error {
 	c := s.Account(run.IngressAccount)
 	config := ingress.Config{
 		NodeName: s.Node.Name, Class: s.Ingress.Class, HTTPPort: s.Ingress.HTTPPort, HTTPSPort: s.Ingress.HTTPSPort,
-		Writer: c, Metrics: s.ingresses, Log: s.Log(),
+		Ranges: slices.Concat(s.ServiceCIDRs, s.ClusterCIDRs()), Writer: c, Metrics: s.ingresses, Log: s.Log(),
 	}
 	var err error
 	for on, to := range map[schema.GroupResource]*client.View{
