@@ -26,8 +26,8 @@ type Admission struct {
 	Plugins map[string][]byte
 }
 
-// pluginOrder are the names of all plugins in the order in which they run. It is upstream's: what one adds the next one
-// sees, and what counts comes last.
+// pluginOrder are the names of all plugins in the order in which they run. It is upstream's, with RestrictedEndpoints added:
+// what one adds the next one sees, and what counts comes last.
 func pluginOrder() []string {
 	return []string{
 		"AlwaysAdmit", "NamespaceAutoProvision", "NamespaceLifecycle", "NamespaceExists", "LimitPodHardAntiAffinityTopology",
@@ -36,7 +36,7 @@ func pluginOrder() []string {
 		"ExtendedResourceToleration", "DefaultStorageClass", "StorageObjectInUseProtection", "PodGroupProtection",
 		"OwnerReferencesPermissionEnforcement", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval",
 		"CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass",
-		"DenyServiceExternalIPs", "PodTopologyLabels", "NodeDeclaredFeatureValidator", "PodResizeValidator",
+		"DenyServiceExternalIPs", "RestrictedEndpoints", "PodTopologyLabels", "NodeDeclaredFeatureValidator", "PodResizeValidator",
 		"MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
 		"ResourceQuota", "AlwaysDeny",
 	}

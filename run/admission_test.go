@@ -33,7 +33,7 @@ func TestPlugins(t *testing.T) {
 		t.Errorf("hop 4 has\n%s\nwant\n%s", got, want)
 	}
 	if got, want := names(checking), "LimitRanger ServiceAccount PodSecurity Priority PersistentVolumeClaimResize RuntimeClass CertificateApproval CertificateSigning "+
-		"ClusterTrustBundleAttest CertificateSubjectRestriction NodeDeclaredFeatureValidator PodResizeValidator ResourceQuota"; got != want {
+		"ClusterTrustBundleAttest CertificateSubjectRestriction RestrictedEndpoints NodeDeclaredFeatureValidator PodResizeValidator ResourceQuota"; got != want {
 		t.Errorf("hop 6 has\n%s\nwant\n%s", got, want)
 	}
 }

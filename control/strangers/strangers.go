@@ -1,6 +1,7 @@
 // Package strangers finds endpoints that lead out of their namespace: an EndpointSlice that somebody has written by hand may name
-// the address of any Pod, and so make a Service of one namespace, and whatever stands before it, speak to Pods of another. That
-// is served, as everywhere; but both sides are told.
+// the address of any Pod, and so make a Service of one namespace, and whatever stands before it, speak to Pods of another. The
+// admission plugin RestrictedEndpoints refuses that of users who may not do it in the other namespace. What is left is a Pod that
+// has got the address later, and what administrators write: that is served, but both sides are told.
 package strangers
 
 import (

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,7 +180,16 @@ type bench struct {
 	ports                                                map[string]string // where the ports are that were opened
 }
 
+// newBench makes a server that also asks endpoints on this machine, where those of tests are.
 func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := newStrictBench(t)
+	b.server.reachable = func(netip.Addr) bool { return true }
+	return b
+}
+
+// newStrictBench makes a server as New makes it.
+func newStrictBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, ingresses: newShelf(), classes: newShelf(), services: newShelf(), slices: newShelf(), secrets: newShelf(), nodes: newShelf(), ports: map[string]string{}}
 	b.desk = &desk{ingresses: b.ingresses}
@@ -194,7 +204,6 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.server.reachable = func(netip.Addr) bool { return true }
 	return b
 }
 
@@ -446,3 +455,20 @@ type silent struct {
 func (s *silent) Accept() (net.Conn, error) { <-s.closed; return nil, net.ErrClosed }
 func (s *silent) Close() error              { s.once.Do(func() { close(s.closed) }); return nil }
 func (s *silent) Addr() net.Addr            { return &net.TCPAddr{} }
+
+// TestEndpointsOnTheMachineAreNotAsked has a slice with an address of the machine itself come past the API: a server as it is made
+// sends no request there.
+func TestEndpointsOnTheMachineAreNotAsked(t *testing.T) {
+	b := newStrictBench(t)
+	var asked atomic.Int32
+	backend := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer backend.Close()
+	b.services.put(serviceOf("web"))
+	b.slices.put(sliceOf("web", backend.URL))
+	b.ingresses.put(ingressOf("a", "a.example", "web", ""))
+	b.start()
+	b.until("the Ingress is served, by nobody", func() bool { code, _ := b.ask("a.example"); return code == http.StatusServiceUnavailable })
+	if n := asked.Load(); n > 0 {
+		t.Errorf("the machine itself was asked %d times", n)
+	}
+}

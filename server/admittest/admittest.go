@@ -5,7 +5,7 @@
 //	-- has
 //	(objects in YAML, with lines of --- between them)
 //	-- may
-//	(rights of the user, one a line: verb resource name)
+//	(rights of the user, one a line: verb resource name; or verb resource in namespace, with * for all)
 //	-- user
 //	(who asks, and their groups, one a line; bob without)
 //	-- from
@@ -377,7 +377,9 @@ func (d *door) ReviewAccess(_ context.Context, spec authorizationv1.SubjectAcces
 		resource += "/" + r.Subresource
 	}
 	right := fmt.Sprintf("%s %s %s", r.Verb, resource, r.Name)
-	return authorizationv1.SubjectAccessReviewStatus{Allowed: slices.Contains(strings.Split(d.may, "\n"), right)}
+	rights := strings.Split(d.may, "\n")
+	within := fmt.Sprintf("%s in %s", strings.TrimSpace(right), cmp.Or(r.Namespace, "*"))
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: slices.Contains(rights, right) || slices.Contains(rights, within)}
 }
 
 // replacer is the transaction of a write. It notes what is changed besides.

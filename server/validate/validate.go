@@ -2,7 +2,7 @@
 // refuse it. Each is one file: a pure decision on values, and a few lines that fetch what it decides by. A write that is none
 // of a plugin's business costs it one type assertion.
 //
-// The plugins have upstream's names and are in its order.
+// The plugins have upstream's names and are in its order, but for RestrictedEndpoints, which upstream does not have.
 package validate
 
 import (
@@ -57,6 +57,7 @@ func Plugins(config map[string][]byte) ([]kind.Plugin, error) {
 		{Name: "ClusterTrustBundleAttest", Admit: attest},
 		{Name: "CertificateSubjectRestriction", Admit: subject},
 		{Name: "DenyServiceExternalIPs", Off: true, Admit: noExternalIPs},
+		{Name: "RestrictedEndpoints", Admit: restrictedEndpoints},
 		{Name: "NodeDeclaredFeatureValidator", Admit: nodeFeatures},
 		{Name: "PodResizeValidator", Admit: podResize},
 		{Name: "ResourceQuota", Admit: resourceQuota(limited)},
