@@ -99,6 +99,37 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1}, {ip: 192.168.9.2}]}}
 	n.eventually("the node is gone", func() string { return kindOf(c.Ask("tcp", "192.168.9.2:81")) }, "refused")
 }
 
+// TestEndpointsOnTheNodeAreNotUsed has slices with addresses of the machine itself, and of what is beside it, come past the API:
+// nobody is led there, neither from the node, whose own loopback interface it would be, nor from a Pod.
+func TestEndpointsOnTheNodeAreNotUsed(t *testing.T) {
+	n := newNode(t)
+	a, c := n.backend("a"), n.backend("client")
+	gets(t, n.home, "169.254.169.254")
+	n.home.Listen("tcp", "127.0.0.1:9911", "secret")
+	n.home.Listen("tcp", "169.254.169.254:9911", "secret")
+	n.apply(`
+kind: Service
+metadata: {name: loopback}
+spec: {clusterIP: 10.96.0.21, ports: [{port: 80}]}
+---
+kind: Service
+metadata: {name: metadata}
+spec: {clusterIP: 10.96.0.22, ports: [{port: 80}]}
+---
+kind: Service
+metadata: {name: good}
+spec: {clusterIP: 10.96.0.23, ports: [{port: 80}]}
+---
+` + slice("loopback-4", "loopback", 9911, "TCP", "127.0.0.1") + "\n---\n" + slice("metadata-4", "metadata", 9911, "TCP", "169.254.169.254") + "\n---\n" +
+		slice("good-4", "good", 80, "TCP", a.v4+" here"))
+	n.eventually("the rules are there", func() string { return c.Ask("tcp", "10.96.0.23:80") }, "a "+c.v4)
+	for _, from := range []*nettest.NS{n.home, c.NS} {
+		for _, to := range []string{"10.96.0.21:80", "10.96.0.22:80"} {
+			n.eventually(to, func() string { return kindOf(from.Ask("tcp", to)) }, "refused")
+		}
+	}
+}
+
 // TestNodeAddresses has a Node claim what no node can have. Services are not served there, though they were given the addresses.
 func TestNodeAddresses(t *testing.T) {
 	n := newNeighbours([]netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.96.0.0/16")})
