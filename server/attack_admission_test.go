@@ -193,6 +193,8 @@ func TestNodesKeepToThemselves(t *testing.T) {
 		"another team":               {"n1", "", `{"metadata":{"labels":{"node-restriction.kubernetes.io/team":"red"}}}`},
 		"no team":                    {"n1", "", `{"metadata":{"labels":{"node-restriction.kubernetes.io/team":null}}}`},
 		"no taints":                  {"n1", "", `{"spec":{"taints":null}}`},
+		"half of the internet":       {"n1", "", `{"spec":{"podCIDR":"128.0.0.0/1","podCIDRs":["128.0.0.0/1"]}}`},
+		"a network of the cluster":   {"n1", "", `{"spec":{"podCIDR":"10.244.7.0/24","podCIDRs":["10.244.7.0/24"]}}`},
 		"more taints":                {"n1", "", `{"spec":{"taints":[{"key":"k","effect":"NoSchedule"},{"key":"l","effect":"NoExecute"}]}}`},
 		"another node":               {"n2", "", `{"metadata":{"labels":{"a":"b"}}}`},
 		"another node by its status": {"n2", "status", `{"status":{"conditions":[]}}`},
