@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -295,4 +296,52 @@ func TestUpgradesThatAreRefused(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
+}
+
+// TestPathsOfNodesAreCleanedBeforeTheyAreJudged: "get nodes/proxy" opens no stream into a container, however the path is written. Each
+// form is sent as it stands, as a GET that becomes a stream would be.
+func TestPathsOfNodesAreCleanedBeforeTheyAreJudged(t *testing.T) {
+	h := newStreams(t)
+	for _, form := range []string{
+		"%s", "/%s", "//%s", "%%2f%s", "./%s", "%%2e/%s", "pods/../%s", "pods/%%2e%%2e/%s", "pods/.%%2E/%s", "pods%%2f..%%2f%s", "pods%%2F%%2e%%2e%%2F%s",
+		"pods//../%s", "pods/x/../../%s", "pods/..//%s", "stats/../%s", "logs/../%s", "healthz/../%s", "../proxy/%s", "../../n/proxy/%s", `pods\..\%s`, "pods%%5c..%%5c%s",
+		"pods;/../%s", "pods;x=1/..;y/../../%s",
+	} {
+		for _, to := range []string{"exec/ns/p/c?command=id", "attach/ns/p/c?input=1", "portForward/ns/p?port=80", "run/ns/p/c?cmd=id", "cri/exec/token"} {
+			path := fmt.Sprintf(form, to)
+			got := sendAsItStands(t, h.Listener.Addr().String(), "/api/v1/nodes/n/proxy/"+path)
+			if !strings.HasPrefix(got, "HTTP/1.1 403 ") && !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+				t.Errorf("%s: %s", path, got)
+			}
+		}
+	}
+	// What is written in another way than the agent's paths is no stream for the agent either.
+	for _, path := range []string{"EXEC/ns/p/c", "Exec/ns/p/c", "exec./ns/p/c", "exec;x/ns/p/c", "exec%20/ns/p/c", "pods/%252e%252e/exec/ns/p/c"} {
+		got := sendAsItStands(t, h.Listener.Addr().String(), "/api/v1/nodes/n/proxy/"+path)
+		want := "GET /" + strings.ReplaceAll(strings.ReplaceAll(path, "%20", " "), "%25", "%") + "?"
+		if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	if got := sendAsItStands(t, h.Listener.Addr().String(), "/api/v1/nodes/n/proxy//stats//summary"); !strings.Contains(got, "GET /stats/summary?") {
+		t.Error(got)
+	}
+}
+
+// sendAsItStands asks for a path as the user "reader", without anything that cleans or encodes the path, and returns the whole answer.
+func sendAsItStands(t *testing.T, address, path string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Basic cmVhZGVyOg==\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(answer)
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -16,6 +15,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/stream"
 )
 
 // connectNode leads to the agent of a node, or to another port of the node.
@@ -28,9 +28,13 @@ func connectNode(ctx context.Context, d kind.Door, c *kind.Connection) (*kind.Ta
 	if err != nil {
 		return nil, err
 	}
-	t := &kind.Target{Node: o.(*corev1.Node), Scheme: scheme, Port: port, Path: c.Path, Shape: kind.Proxy}
-	switch first, _, _ := strings.Cut(strings.TrimLeft(c.Path, "/"), "/"); first {
-	case "exec", "attach", "portForward", "run", "cri":
+	// The path is judged in the form in which it is sent: what "pods/../exec" leads to is not what it begins with.
+	path, ok := stream.CleanPath(c.Path)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the path %q of a node is not clean: write it without \".\" and \"..\" segments, backslashes and control characters", c.Path))
+	}
+	t := &kind.Target{Node: o.(*corev1.Node), Scheme: scheme, Port: port, Path: path, Shape: kind.Proxy}
+	if stream.RunsInContainer(path) {
 		t.Needs = "create" // whatever the method is: who may read a node may not run commands on it
 	}
 	return t, nil

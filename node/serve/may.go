@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
+	"proa.dev/kinds/stream"
 )
 
 // How long an answer is remembered.
@@ -46,10 +48,16 @@ func (p *permissions) ask(r *http.Request, who Identity) (code int, text string)
 	return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=%s, subresource(s)=%v)\n", who.Username, verb, "nodes", subs)
 }
 
-// verbOf is the verb of a request. A stream into a container is never harmless, even where it begins as a GET.
+// isClean reports whether the path of a request is written in the one way that its handler and its permission are both looked up by.
+// An encoded slash separates nothing for the router, but everything for whoever reads the decoded path.
+func isClean(u *url.URL) bool {
+	clean, ok := stream.CleanPath(u.Path)
+	return ok && clean == u.Path && !strings.Contains(strings.ToLower(u.EscapedPath()), "%2f")
+}
+
+// verbOf is the verb of a request with a clean path. A stream into a container is never harmless, even where it begins as a GET.
 func verbOf(r *http.Request) string {
-	switch first, _, _ := strings.Cut(strings.TrimLeft(r.URL.Path, "/"), "/"); first {
-	case "exec", "attach", "portForward", "run":
+	if stream.RunsInContainer(r.URL.Path) {
 		return "create"
 	}
 	switch r.Method {
@@ -67,7 +75,7 @@ func verbOf(r *http.Request) string {
 	return ""
 }
 
-// subresources are those of the node any of which opens a path: the narrow one first, then what it was a part of once.
+// subresources are those of the node any of which opens a clean path: the narrow one first, then what it was a part of once.
 func subresources(path string) []string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch first {

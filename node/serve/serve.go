@@ -109,6 +109,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, "Unauthorized", http.StatusUnauthorized)
 		return
 	}
+	if !isClean(r.URL) { // before it is judged: the router would understand another path, or send the client to one
+		refuse(w, "the path is not clean: write it without empty, \".\" and \"..\" segments, encoded slashes and backslashes", http.StatusBadRequest)
+		return
+	}
 	if code, text := s.may.ask(r, who); code != 0 {
 		refuse(w, text, code)
 		return
