@@ -37,7 +37,7 @@ func (s *Source) watch(ctx context.Context) {
 			if !ok {
 				continue
 			}
-			if p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+			if isMirror(p) {
 				s.mirror(ctx, p, e.Deleted)
 			} else {
 				s.tell(ctx, batch{source: FromAPI, all: []*corev1.Pod{p}, gone: e.Deleted})
@@ -57,7 +57,7 @@ func (s *Source) read(ctx context.Context, view client.View) {
 		p, ok := o.(*corev1.Pod)
 		switch {
 		case !ok:
-		case p.Annotations[corev1.MirrorPodAnnotationKey] != "":
+		case isMirror(p):
 			mirrors[nameOf(p)] = p
 		default:
 			pods = append(pods, p)
@@ -78,6 +78,13 @@ func (s *Source) read(ctx context.Context, view client.View) {
 	s.tell(ctx, batch{source: FromAPI, all: pods, whole: true})
 }
 
+// isMirror reports whether a Pod of the API says that it only shows what a node runs by itself. A node never runs such a Pod, whoever
+// made it: policies that people write for Pods often leave mirror Pods out, because these cannot be prevented.
+func isMirror(p *corev1.Pod) bool {
+	_, is := p.Annotations[corev1.MirrorPodAnnotationKey]
+	return is
+}
+
 // fromMirror is the source of news about a static Pod that its mirror brings.
 const fromMirror = "mirror"
 
@@ -94,7 +101,7 @@ func (s *Source) mirror(ctx context.Context, m *corev1.Pod, deleted bool) {
 	}
 	var static *corev1.Pod
 	for _, p := range s.statics() {
-		if nameOf(p) == nameOf(m) && p.Annotations[hashAnnotation] == m.Annotations[corev1.MirrorPodAnnotationKey] {
+		if s.owns(m) && nameOf(p) == nameOf(m) && p.Annotations[hashAnnotation] == m.Annotations[corev1.MirrorPodAnnotationKey] {
 			static = p
 		}
 	}

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds/gr"
+	"proa.dev/node/fact"
 	"proa.dev/node/source"
 	"proa.dev/proatest"
 )
@@ -96,6 +98,69 @@ func TestAPI(t *testing.T) {
 		_, err := c.Client.Get(t.Context(), gr.Pods, "kube-system", "a-n", "")
 		return err != nil
 	})
+	c.Stop()
+}
+
+// TestAnnotationsFromTheAPIAreNotBelieved: a Pod of the API is never static, and one that says it is a mirror is neither run nor taken
+// for the mirror of a static Pod, unless the node has made it itself.
+func TestAnnotationsFromTheAPIAreNotBelieved(t *testing.T) {
+	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
+	o, err := c.Client.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	source.Put(t, filepath.Join(dir, "a.yaml"), source.Manifest("a", "i1"))
+	mine := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n", UID: o.GetUID(), Controller: new(true)}
+	pod := func(name string, annotations map[string]string, owners ...metav1.OwnerReference) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kube-system", Annotations: annotations, OwnerReferences: owners}, Spec: corev1.PodSpec{
+			NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "x"}}, AutomountServiceAccountToken: new(false),
+		}}
+	}
+	mirror := func(hash string) map[string]string { return map[string]string{corev1.MirrorPodAnnotationKey: hash} }
+	// Somebody is there before the node shows its static Pod: with its name, and with another.
+	for _, p := range []*corev1.Pod{pod("a-n", mirror("x")), pod("orphan", mirror("alive")), pod("empty", mirror(""))} {
+		if _, err := c.Client.Create(t.Context(), gr.Pods, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Client.Create(t.Context(), gr.Pods, pod("owned", mirror("x"), mine)); !apierrors.IsForbidden(err) {
+		t.Errorf("a mirror in the name of the node: %v", err)
+	}
+	s := source.New(source.Config{
+		Node: "n", UID: o.GetUID, Folder: dir, Lives: func(uid types.UID) bool { return uid == "alive" }, Log: source.Quiet(),
+		Client: c.Server.Client(&user.DefaultInfo{Name: "system:node:n", Groups: []string{"system:nodes", "system:authenticated"}}),
+	})
+	u := source.Open(t, s)
+	for shown, complete := false, false; !shown || !complete; { // in any order; shown is when its real mirror is there
+		x, ok := u.Next()
+		if !ok {
+			t.Fatal("the stream has ended")
+		}
+		if x.Pod != nil && x.Pod.Name != "a-n" {
+			t.Fatalf("a mirror is to be run: %s", x.Pod.Name)
+		}
+		complete = complete || x.Complete
+		shown = shown || x.Pod != nil && x.Pod.ResourceVersion != ""
+	}
+	if m, err := c.Client.Get(t.Context(), gr.Pods, "kube-system", "a-n", ""); err != nil || len(m.GetOwnerReferences()) != 1 || m.GetOwnerReferences()[0].UID != o.GetUID() {
+		t.Errorf("the mirror is %v (%v)", m, err)
+	}
+	for _, name := range []string{"orphan", "empty"} {
+		eventually(t, func() bool {
+			_, err := c.Client.Get(t.Context(), gr.Pods, "kube-system", name, "")
+			return apierrors.IsNotFound(err)
+		})
+	}
+	for _, annotations := range []map[string]string{{"kubernetes.io/config.source": "file"}, {"kubernetes.io/config.source": "http", "kubernetes.io/config.hash": "x", "kubernetes.io/config.seen": "now"}} {
+		if _, err := c.Client.Create(t.Context(), gr.Pods, pod("says-"+annotations["kubernetes.io/config.source"], annotations)); err != nil {
+			t.Fatal(err)
+		}
+		x, ok := u.Next()
+		if !ok || x.Pod == nil || fact.Static(x.Pod) || fact.Critical(x.Pod) {
+			t.Errorf("%v: static %v, critical %v", annotations, x.Pod != nil && fact.Static(x.Pod), x.Pod != nil && fact.Critical(x.Pod))
+		}
+	}
 	c.Stop()
 }
 

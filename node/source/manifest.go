@@ -97,6 +97,7 @@ func finish(p *corev1.Pod, from origin) error {
 		tolerate(&p.Spec)
 	}
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	p.CreationTimestamp = metav1.Time{} // only what the API has made has one, see fact.Static
 	if errs := from.def.Validate(p, nil); len(errs) > 0 {
 		return fmt.Errorf("invalid pod: %w", errs.ToAggregate())
 	}

@@ -26,9 +26,25 @@ func byName(a, b *corev1.Pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// plan compares static Pods with the mirrors that are there. A mirror of something else, or one that somebody deletes, is
-// replaced; one of a Pod that is no longer wanted goes when the Pod has ended.
-func plan(statics []*corev1.Pod, mirrors map[name]*corev1.Pod, lives func(types.UID) bool) (out []step) {
+// owner returns the UID of this node's Node, or "" as long as it is not known.
+func (s *Source) owner() types.UID {
+	if s.UID == nil {
+		return ""
+	}
+	return s.UID()
+}
+
+// owns reports whether a mirror Pod belongs to this node: its controller is the Node. Admission lets nobody but the node make such a Pod;
+// the annotation alone may come from anybody.
+func (s *Source) owns(m *corev1.Pod) bool {
+	c := metav1.GetControllerOf(m)
+	return c != nil && c.APIVersion == "v1" && c.Kind == "Node" && c.Name == s.Node && c.UID == s.owner()
+}
+
+// plan compares static Pods with the mirrors that are there. A mirror of something else, one that somebody deletes, or one that the
+// node does not own is replaced; one of a Pod that is no longer wanted goes when the Pod has ended, and one that the node does not own
+// goes at once.
+func plan(statics []*corev1.Pod, mirrors map[name]*corev1.Pod, owns func(*corev1.Pod) bool, lives func(types.UID) bool) (out []step) {
 	wanted := map[name]bool{}
 	for _, p := range statics {
 		m, found := mirrors[nameOf(p)]
@@ -39,12 +55,12 @@ func plan(statics []*corev1.Pod, mirrors map[name]*corev1.Pod, lives func(types.
 		switch {
 		case !found:
 			out = append(out, step{create: p})
-		case m.Annotations[corev1.MirrorPodAnnotationKey] != p.Annotations[hashAnnotation] || m.DeletionTimestamp != nil:
+		case m.Annotations[corev1.MirrorPodAnnotationKey] != p.Annotations[hashAnnotation] || m.DeletionTimestamp != nil || !owns(m):
 			out = append(out, step{remove: m}, step{create: p})
 		}
 	}
 	for _, m := range slices.SortedFunc(maps.Values(mirrors), byName) {
-		if !wanted[nameOf(m)] && !lives(types.UID(m.Annotations[corev1.MirrorPodAnnotationKey])) {
+		if !wanted[nameOf(m)] && (!owns(m) || !lives(types.UID(m.Annotations[corev1.MirrorPodAnnotationKey]))) {
 			out = append(out, step{remove: m})
 		}
 	}
@@ -91,7 +107,10 @@ func (s *Source) mend(ctx context.Context) (later bool, err error) {
 	if !ready {
 		return false, nil // the sources poke when they are
 	}
-	for _, x := range plan(statics, mirrors, lives) {
+	if len(statics)+len(mirrors) > 0 && s.owner() == "" {
+		return false, fmt.Errorf("the node %s is not registered yet, so nothing can be shown of its %d static Pods", s.Node, len(statics))
+	}
+	for _, x := range plan(statics, mirrors, s.owns, lives) {
 		switch {
 		case x.remove != nil:
 			err = s.remove(ctx, x.remove)
@@ -106,18 +125,11 @@ func (s *Source) mend(ctx context.Context) (later bool, err error) {
 }
 
 func (s *Source) create(ctx context.Context, p *corev1.Pod) error {
-	var node types.UID
-	if s.UID != nil {
-		node = s.UID()
-	}
-	if node == "" {
-		return fmt.Errorf("the node %s is not registered yet, so nothing can be shown of %s/%s", s.Node, p.Namespace, p.Name)
-	}
 	m := p.DeepCopy()
 	m.UID, m.ResourceVersion, m.Status = "", "", corev1.PodStatus{}
 	m.Annotations[corev1.MirrorPodAnnotationKey] = p.Annotations[hashAnnotation]
 	// A mirror must be owned by its Node: a node may show nothing else in the API.
-	m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: s.Node, UID: node, Controller: new(true)}}
+	m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: s.Node, UID: s.owner(), Controller: new(true)}}
 	_, err := s.Client.Create(ctx, gr.Pods, m)
 	if apierrors.IsAlreadyExists(err) {
 		return nil // the view will show whose it is
@@ -143,7 +155,7 @@ func (s *Source) Mirror(p *corev1.Pod) (*corev1.Pod, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, found := s.mirrors[nameOf(p)]
-	if !found || m.Annotations[corev1.MirrorPodAnnotationKey] != p.Annotations[hashAnnotation] {
+	if !found || !s.owns(m) || m.Annotations[corev1.MirrorPodAnnotationKey] != p.Annotations[hashAnnotation] {
 		return nil, false
 	}
 	return m, true

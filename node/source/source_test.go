@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/kinds/core"
+	"proa.dev/node/fact"
 )
 
 func at(source string) origin {
@@ -45,6 +46,10 @@ func TestManifest(t *testing.T) {
 	other, err := decode([]byte(Manifest("web", "other")), at(FromFile))
 	if err != nil || other[0].UID == p.UID {
 		t.Errorf("another content is the same Pod: %v", err)
+	}
+	dated, err := decode([]byte(strings.Replace(Web, "metadata: {", "metadata: {creationTimestamp: \"2026-01-01T00:00:00Z\", ", 1)), at(FromFile))
+	if err != nil || !dated[0].CreationTimestamp.IsZero() || !fact.Static(dated[0]) {
+		t.Errorf("a manifest with a creation timestamp is no static Pod: %v", err)
 	}
 	many, err := decode([]byte(`{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}},{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}]}`), at(FromURL))
 	if err != nil || len(many) != 2 || many[1].Name != "b-node1" || many[1].Namespace != "default" || len(many[1].Spec.Tolerations) != 0 {
@@ -150,21 +155,28 @@ func TestPlan(t *testing.T) {
 	mirror := func(name, hash string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{corev1.MirrorPodAnnotationKey: hash}}}
 	}
+	// Anybody may write the annotation; a Pod with it counts as a mirror only if the node owns it.
+	owns := func(m *corev1.Pod) bool { return m.Labels["by"] != "stranger" }
+	forged := func(name, hash string) *corev1.Pod {
+		m := mirror(name, hash)
+		m.Labels = map[string]string{"by": "stranger"}
+		return m
+	}
 	deleted := mirror("deleted", "1")
 	deleted.DeletionTimestamp = new(metav1.Now())
 	mirrors := map[name]*corev1.Pod{}
-	for _, m := range []*corev1.Pod{mirror("same", "1"), mirror("old", "1"), mirror("orphan", "1"), mirror("ending", "alive"), deleted} {
+	for _, m := range []*corev1.Pod{mirror("same", "1"), mirror("old", "1"), mirror("orphan", "1"), mirror("ending", "alive"), deleted, forged("forged", "1"), forged("stays", "alive")} {
 		mirrors[nameOf(m)] = m
 	}
 	var got []string
-	for _, s := range plan([]*corev1.Pod{static("deleted", "1"), static("new", "1"), static("old", "2"), static("same", "1"), static("same", "2")}, mirrors, func(uid types.UID) bool { return uid == "alive" }) {
+	for _, s := range plan([]*corev1.Pod{static("deleted", "1"), static("new", "1"), static("old", "2"), static("same", "1"), static("same", "2"), static("forged", "1")}, mirrors, owns, func(uid types.UID) bool { return uid == "alive" }) {
 		if s.create != nil {
 			got = append(got, "create "+s.create.Name)
 		} else {
 			got = append(got, "remove "+s.remove.Name)
 		}
 	}
-	want := []string{"remove deleted", "create deleted", "create new", "remove old", "create old", "remove orphan"}
+	want := []string{"remove deleted", "create deleted", "create new", "remove old", "create old", "remove forged", "create forged", "remove orphan", "remove stays"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}

@@ -27,7 +27,10 @@ func nodeRestriction(facts NodeFacts) func(ctx context.Context, a *kind.Admissio
 
 func restrictNode(ctx context.Context, a *kind.Admission, facts NodeFacts) error {
 	node, isNode := nodeOf(a.User)
-	if !isNode || a.Verb != "create" && a.Verb != "update" && a.Verb != "delete" {
+	if !isNode {
+		return onlyNodesMirror(a)
+	}
+	if a.Verb != "create" && a.Verb != "update" && a.Verb != "delete" {
 		return nil
 	}
 	if node == "" {

@@ -74,6 +74,26 @@ func mirror(ctx context.Context, a *kind.Admission, pod *corev1.Pod, node string
 	return nil
 }
 
+// onlyNodesMirror keeps everybody else from making a mirror pod in the name of a node. The annotation alone may come from anybody, as
+// it always could: no node runs such a pod, and the node that it names deletes it. With the Node as its controller it would take the
+// place of the mirror of a static pod, and show people another spec than the one that runs.
+func onlyNodesMirror(a *kind.Admission) error {
+	pod, ok := a.Object.(*corev1.Pod)
+	if !ok || a.Verb != "create" && a.Verb != "update" || !isMirror(pod) || !ofNode(pod) {
+		return nil
+	}
+	if old, ok := a.Old.(*corev1.Pod); ok && isMirror(old) && ofNode(old) {
+		return nil // it was one before
+	}
+	return a.Forbidf("only node %q can create a pod with the %q annotation and an owner reference to that node; remove one of them", metav1.GetControllerOf(pod).Name, corev1.MirrorPodAnnotationKey)
+}
+
+// ofNode reports whether the controller of a pod is a Node.
+func ofNode(pod *corev1.Pod) bool {
+	c := metav1.GetControllerOf(pod)
+	return c != nil && c.APIVersion == "v1" && c.Kind == "Node"
+}
+
 // ownedBy says what is wrong with the owners of a mirror pod.
 func ownedBy(owners []metav1.OwnerReference, node string) error {
 	switch {
