@@ -215,3 +215,45 @@ func TestLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryClientDecidesAboutRedirects holds that no HTTP client of the product follows redirects by default: an answer must not decide
+// who else gets what was sent, or which address this machine calls.
+func TestEveryClientDecidesAboutRedirects(t *testing.T) {
+	for _, f := range sources(t) {
+		if f.test || strings.HasPrefix(f.folder, "test/") || strings.HasSuffix(f.folder, "test") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CompositeLit:
+				if isHTTP(n.Type, "Client") && !slices.ContainsFunc(n.Elts, func(e ast.Expr) bool {
+					pair, ok := e.(*ast.KeyValueExpr)
+					if !ok {
+						return false
+					}
+					key, ok := pair.Key.(*ast.Ident)
+					return ok && key.Name == "CheckRedirect"
+				}) {
+					t.Errorf("%s: an http.Client without CheckRedirect follows redirects; refuse them with http.ErrUseLastResponse", f.at(n))
+				}
+			case *ast.SelectorExpr:
+				for _, name := range []string{"DefaultClient", "Get", "Post", "PostForm", "Head"} {
+					if isHTTP(n, name) {
+						t.Errorf("%s: http.%s follows redirects; use a client that refuses them", f.at(n), name)
+					}
+				}
+			}
+			return true
+		})
+	}
+}
+
+// isHTTP reports whether an expression is a name of the package net/http.
+func isHTTP(e ast.Expr, name string) bool {
+	s, ok := e.(*ast.SelectorExpr)
+	if !ok || s.Sel.Name != name {
+		return false
+	}
+	p, ok := s.X.(*ast.Ident)
+	return ok && p.Name == "http"
+}

@@ -124,7 +124,8 @@ func (a *access) client() (*http.Client, error) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(a.Clusters[0].Cluster.CA)
 	return &http.Client{
-		Timeout: 10 * time.Second,
+		Timeout:       10 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the administrator's words are for this server
 		Transport: &http.Transport{
 			TLSClientConfig:   &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
 			DisableKeepAlives: true,

@@ -35,14 +35,14 @@ func askExtender(ctx context.Context, e *configv1.Extender, url string, body []b
 	}
 	req.Header.Set("Content-Type", "application/json")
 	// An extender is asked seldom: a connection for each question needs no care.
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, CheckRedirect: refuseRedirect}
 	res, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the extender at %s answered %s", url, res.Status)
+		return nil, refused("the extender", req.URL, res)
 	}
 	answer, err := io.ReadAll(io.LimitReader(res.Body, extenderAnswer+1))
 	if err == nil && len(answer) > extenderAnswer {

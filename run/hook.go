@@ -30,7 +30,7 @@ const (
 
 // hook is a webhook: somebody who is asked by HTTP.
 type hook struct {
-	url            string
+	url            *url.URL
 	client         *http.Client
 	token          func() (string, error) // nil for none
 	user, password string
@@ -166,7 +166,7 @@ func (c *hookCluster) open(dir string, u *hookUser, timeout time.Duration) (*hoo
 		}
 		t.Proxy = http.ProxyURL(proxy)
 	}
-	h := &hook{url: c.Server, client: &http.Client{Transport: t, Timeout: timeout}, user: u.Username, password: u.Password}
+	h := &hook{url: where, client: &http.Client{Transport: t, Timeout: timeout, CheckRedirect: refuseRedirect}, user: u.Username, password: u.Password}
 	switch {
 	case u.TokenFile != "":
 		h.token = func() (string, error) { // read anew each time: it may be replaced
@@ -206,7 +206,7 @@ func (h *hook) post(ctx context.Context, body []byte) ([]byte, error) {
 
 // once sends a body, and says whether another try may go better.
 func (h *hook) once(ctx context.Context, body []byte) (answer []byte, again bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, false, err
 	}
@@ -223,20 +223,23 @@ func (h *hook) once(ctx context.Context, body []byte) (answer []byte, again bool
 	}
 	res, err := h.client.Do(req)
 	if err != nil {
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = fmt.Errorf("ask the webhook at %s: %w", shown(h.url), e.Err)
+		}
 		return nil, errors.Is(err, syscall.ECONNRESET), err
 	}
 	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		again = res.StatusCode == http.StatusInternalServerError || res.StatusCode == http.StatusGatewayTimeout ||
+			res.StatusCode == http.StatusTooManyRequests || res.Header.Get("Retry-After") != ""
+		return nil, again, refused("the webhook", h.url, res)
+	}
 	answer, err = io.ReadAll(io.LimitReader(res.Body, hookAnswer+1))
 	if err != nil {
 		return nil, errors.Is(err, syscall.ECONNRESET), err
 	}
 	if len(answer) > hookAnswer {
-		return nil, false, fmt.Errorf("the webhook at %s answered more than %d bytes", h.url, hookAnswer)
-	}
-	if res.StatusCode < 200 || res.StatusCode > 299 {
-		again = res.StatusCode == http.StatusInternalServerError || res.StatusCode == http.StatusGatewayTimeout ||
-			res.StatusCode == http.StatusTooManyRequests || res.Header.Get("Retry-After") != ""
-		return nil, again, fmt.Errorf("the webhook at %s answered %s: %.200s", h.url, res.Status, answer)
+		return nil, false, fmt.Errorf("the webhook at %s answered more than %d bytes", shown(h.url), hookAnswer)
 	}
 	return answer, false, nil
 }

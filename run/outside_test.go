@@ -31,8 +31,9 @@ type world struct {
 	*httptest.Server
 	key jose.JSONWebKey
 
-	mu     sync.Mutex // guards events
+	mu     sync.Mutex // guards events and stolen
 	events bytes.Buffer
+	stolen bytes.Buffer // what came by a redirect
 }
 
 func newWorld(t *testing.T) *world {
@@ -63,6 +64,21 @@ func newWorld(t *testing.T) *world {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		_, _ = io.Copy(&w.events, r.Body)
+	})
+	mux.HandleFunc("/moved/", func(out http.ResponseWriter, r *http.Request) { // keeps method and body
+		http.Redirect(out, r, w.URL+strings.Replace(r.URL.Path, "/moved/", "/thief/", 1), http.StatusTemporaryRedirect)
+	})
+	mux.HandleFunc("/thief/", func(out http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(&w.stolen, "%s %s\n", r.URL.Path, body)
+		switch r.URL.Path {
+		case "/thief/tokens":
+			fmt.Fprint(out, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"user":{"username":"eve","groups":["system:masters"]}}}`)
+		case "/thief/access":
+			fmt.Fprint(out, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}`)
+		}
 	})
 	w.Server = httptest.NewTLSServer(mux)
 	t.Cleanup(w.Close)
@@ -169,5 +185,30 @@ func TestUsersOfOthers(t *testing.T) {
 		if !strings.Contains(w.events.String(), want) {
 			t.Errorf("the audit webhook did not get %s", want)
 		}
+	}
+}
+
+// TestWebhooksThatRedirect: the authentication, authorization and audit webhooks answer each question with a redirect that keeps the
+// body. Where it leads gets no token, decides nothing and reads no audit event.
+func TestWebhooksThatRedirect(t *testing.T) {
+	w := newWorld(t)
+	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) {
+		c.Identity.TokenFile = w.file("tokens.csv", "listed,lisa,1,\"readers,others\"\n")
+		c.Identity.Hook, c.Identity.HookVersion = w.hook("/moved/tokens"), "v1"
+		c.Permission.Modes, c.Permission.Hook.Kubeconfig, c.Permission.Hook.Version = []string{"Node", "RBAC", "Webhook"}, w.hook("/moved/access"), "v1"
+		c.AuditHook.Config = w.hook("/moved/events")
+		c.AuditHook.Retry = time.Millisecond
+	})
+	const maps = "/api/v1/namespaces/default/configmaps"
+	for token, want := range map[string]string{"a-users-token": "401", "listed": "500"} {
+		if got := ask(t, c, token, maps); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", token, got, want)
+		}
+	}
+	c.Stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stolen.Len() > 0 {
+		t.Errorf("a redirect was followed: %.500s", w.stolen.String())
 	}
 }

@@ -43,7 +43,7 @@ type Hooks struct {
 
 // New makes hooks that run commands by a runner and report to told.
 func New(runner Runner, told Told, host func() netip.Addr) *Hooks {
-	return &Hooks{runner: runner, told: told, host: host, web: &http.Client{Transport: &http.Transport{
+	return &Hooks{runner: runner, told: told, host: host, web: &http.Client{CheckRedirect: probe.StayOnHost, Transport: &http.Transport{
 		// A container that the node has made is spoken to at its own address: there is no name to check a certificate against.
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 		TLSHandshakeTimeout: 10 * time.Second,

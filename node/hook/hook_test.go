@@ -119,3 +119,24 @@ func TestTCPSocketIsNotRun(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestHTTPThatRedirects: the answer of a container does not make the node call another host. On the same one it may lead on.
+func TestHTTPThatRedirects(t *testing.T) {
+	var got []string
+	mux := http.NewServeMux()
+	mux.Handle("/away", http.RedirectHandler("http://localhost:1/stolen", http.StatusTemporaryRedirect)) // nobody is there: to follow is to fail
+	mux.Handle("/on", http.RedirectHandler("/there", http.StatusTemporaryRedirect))
+	mux.HandleFunc("/there", func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.URL.Path) })
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	at := netip.MustParseAddrPort(s.Listener.Addr().String())
+	for _, path := range []string{"/away", "/on"} {
+		get := &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt(int(at.Port()))}
+		if msg := try(t, runner{}, &heard{}, []netip.Addr{at.Addr()}, corev1.LifecycleHandler{HTTPGet: get}); msg != "" {
+			t.Errorf("%s: %s", path, msg)
+		}
+	}
+	if strings.Join(got, ",") != "/there" {
+		t.Errorf("requests %q", got)
+	}
+}

@@ -50,7 +50,7 @@ func (w *web) get(ctx context.Context, get *corev1.HTTPGetAction, t target, time
 	if err != nil {
 		return outcome{result: unknown}, err
 	}
-	client := &http.Client{Timeout: timeout, Transport: w.plain, CheckRedirect: stay}
+	client := &http.Client{Timeout: timeout, Transport: w.plain, CheckRedirect: StayOnHost}
 	if get.Protocol != nil && *get.Protocol == corev1.HTTPProtocolHTTP2 {
 		client.Transport = w.prior
 	}
@@ -72,8 +72,8 @@ func (w *web) get(ctx context.Context, get *corev1.HTTPGetAction, t target, time
 	return failed("HTTP probe failed with statuscode: %d", res.StatusCode), nil
 }
 
-// stay follows redirects on the host that was asked: a container must not make the node call others.
-func stay(req *http.Request, via []*http.Request) error {
+// StayOnHost is a CheckRedirect that follows redirects on the host that was asked: a container must not make the node call others.
+func StayOnHost(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
 	}

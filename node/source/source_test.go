@@ -148,6 +148,31 @@ func TestURL(t *testing.T) {
 	u.Want("-a-n i2")
 }
 
+// TestURLThatRedirects: manifests come from the URL that was given and from nowhere else, and the header with its key goes nowhere else.
+func TestURLThatRedirects(t *testing.T) {
+	var followed atomic.Bool
+	mux := http.NewServeMux()
+	mux.Handle("/pods", http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect))
+	mux.HandleFunc("/elsewhere", func(w http.ResponseWriter, _ *http.Request) {
+		followed.Store(true)
+		fmt.Fprint(w, Manifest("evil", "i1"))
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	s := New(Config{Node: "n", URL: server.URL + "/pods?key=k", Log: Quiet()})
+	text, err := s.fetch(t.Context(), newAsker())
+	if err == nil || !strings.Contains(err.Error(), "307 Temporary Redirect; redirects are not followed") || followed.Load() {
+		t.Errorf("%s (%v)", text, err)
+	}
+	server.Close()
+	if _, err := s.fetch(t.Context(), newAsker()); err == nil || strings.Contains(err.Error(), "key=k") {
+		t.Errorf("nobody is there: %v", err)
+	}
+	if got := shown("https://a:b@host/pods?key=k#x"); got != "https://a:xxxxx@host/pods" {
+		t.Error(got)
+	}
+}
+
 func TestPlan(t *testing.T) {
 	static := func(name, hash string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(hash), Annotations: map[string]string{hashAnnotation: hash}}}

@@ -3,9 +3,11 @@ package source
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	"proa.dev/node/clock"
@@ -13,7 +15,7 @@ import (
 
 // poll asks a URL for manifests, again and again.
 func (s *Source) poll(ctx context.Context) {
-	asker := &http.Client{Timeout: 10 * time.Second}
+	asker := newAsker()
 	var last []byte
 	failures := 0
 	for ctx.Err() == nil {
@@ -21,7 +23,7 @@ func (s *Source) poll(ctx context.Context) {
 		switch {
 		case err == nil && len(text) == 0:
 			s.tell(ctx, batch{source: FromURL, whole: true})
-			err = fmt.Errorf("zero-length data received from %v", s.URL)
+			err = errors.New("zero-length data received")
 		case err == nil && (last == nil || !bytes.Equal(text, last)):
 			pods, wrong := decode(text, s.origin(FromURL, s.URL))
 			if err = wrong; err == nil {
@@ -34,10 +36,17 @@ func (s *Source) poll(ctx context.Context) {
 		if err == nil {
 			failures = 0
 		} else if failures++; failures <= 3 && ctx.Err() == nil {
-			s.Log.Error("static Pods cannot be read from their URL; those that run stay", "url", s.URL, "err", err)
+			s.Log.Error("static Pods cannot be read from their URL; those that run stay", "url", shown(s.URL), "err", err)
 		}
 		clock.Sleep(ctx, s.URLEvery)
 	}
+}
+
+// newAsker makes the client that fetches manifests. It follows no redirect: what the answer says is run as root, so it comes from the URL
+// that was given, and the header that goes with the request is for nobody else.
+func newAsker() *http.Client {
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &http.Client{Timeout: 10 * time.Second, CheckRedirect: stay}
 }
 
 func (s *Source) fetch(ctx context.Context, asker *http.Client) ([]byte, error) {
@@ -49,21 +58,38 @@ func (s *Source) fetch(ctx context.Context, asker *http.Client) ([]byte, error) 
 		req.Header = s.Header.Clone()
 	}
 	res, err := asker.Do(req)
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return nil, e.Err // without the URL, which may carry a password
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer res.Body.Close()
+	switch {
+	case res.StatusCode >= 300 && res.StatusCode < 400:
+		return nil, fmt.Errorf("the answer is %s; redirects are not followed, so give the URL to which it leads if you trust it", res.Status)
+	case res.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("the answer is %s", res.Status)
+	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxManifest+1))
 	switch {
 	case err != nil:
 		return nil, err
-	case res.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%v: %v", s.URL, res.Status)
 	case len(text) > maxManifest:
-		return nil, fmt.Errorf("%v: the answer is longer than %d bytes", s.URL, maxManifest)
+		return nil, fmt.Errorf("the answer is longer than %d bytes", maxManifest)
 	}
 	if text == nil {
 		text = []byte{}
 	}
 	return text, nil
+}
+
+// shown is a URL as logs may have it: without a password and without its query.
+func shown(where string) string {
+	u, err := url.Parse(where)
+	if err != nil {
+		return "(a URL that cannot be read)"
+	}
+	u.RawQuery, u.ForceQuery, u.Fragment = "", false, ""
+	return u.Redacted()
 }

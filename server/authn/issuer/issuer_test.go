@@ -27,6 +27,7 @@ type provider struct {
 	keys    []jose.JSONWebKey
 	fetched int
 	says    string // what it calls itself; empty for its address
+	moved   string // the path that it redirects, to one that serves the same
 }
 
 func newProvider(t *testing.T) *provider {
@@ -54,7 +55,21 @@ func newProvider(t *testing.T) *provider {
 		p.fetched++
 		answer(w, jose.JSONWebKeySet{Keys: p.keys})
 	})
-	p.Server = httptest.NewTLSServer(mux)
+	mux.HandleFunc("/elsewhere/", func(w http.ResponseWriter, r *http.Request) {
+		http.StripPrefix("/elsewhere", mux).ServeHTTP(w, r)
+	})
+	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		moved := p.moved
+		p.mu.Unlock()
+		if r.URL.Path == moved {
+			w.Header().Set("Location", "/elsewhere"+moved)
+			w.WriteHeader(http.StatusTemporaryRedirect)
+			fmt.Fprint(w, "what an answer says")
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
 	t.Cleanup(p.Close)
 	return p
 }
@@ -238,6 +253,21 @@ func TestIssuersThatAreNotWell(t *testing.T) {
 	p.Close()
 	if got := show(t, v, token); !strings.HasPrefix(got, "error: oidc: verify token: ") {
 		t.Errorf("away: %s", got)
+	}
+}
+
+// TestIssuersThatRedirect: neither the description of an issuer nor its keys are read from where a redirect leads.
+func TestIssuersThatRedirect(t *testing.T) {
+	for moved, want := range map[string]string{
+		"": "ann", "/.well-known/openid-configuration": "answered 307 Temporary Redirect; redirects are not followed", "/keys": "answered 307 Temporary Redirect; redirects are not followed",
+	} {
+		p := newProvider(t)
+		key := p.key(t, "one")
+		p.moved = moved
+		got := show(t, p.verifier(t, "  claimMappings: {username: {claim: name, prefix: ''}}\n"), p.sign(t, key, `{"name": "ann"}`))
+		if !strings.Contains(got, want) || strings.Contains(got, "what an answer says") {
+			t.Errorf("%q is moved: %s", moved, got)
+		}
 	}
 }
 

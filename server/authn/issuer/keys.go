@@ -49,7 +49,9 @@ func dialer(authority string) (*http.Client, error) {
 			return nil, errors.New("certificateAuthority has no certificate")
 		}
 	}
-	return &http.Client{Transport: t, Timeout: 30 * time.Second}, nil
+	// A redirect would let whoever answers for the issuer name the keys of anybody, and would be asked from inside the network.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &http.Client{Transport: t, Timeout: 30 * time.Second, CheckRedirect: stay}, nil
 }
 
 // verify returns what is signed, if a key of the issuer has signed it.
@@ -143,12 +145,15 @@ func (k *keys) get(ctx context.Context, where string, into any) error {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
+	switch { // the body is not quoted: it ends in logs, and may be from anywhere
+	case res.StatusCode >= 300 && res.StatusCode < 400:
+		return fmt.Errorf("%s answered %s; redirects are not followed, so give the URL to which it leads as discoveryURL if you trust it", where, res.Status)
+	case res.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s answered %s", where, res.Status)
+	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxDocument))
 	if err != nil {
 		return fmt.Errorf("unable to read response body: %w", err)
-	}
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %.200s", res.Status, body)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("failed to decode %s: %w", where, err)
