@@ -166,7 +166,7 @@ func imageSettings() []Setting {
 				}
 				return err
 			})},
-		{Name: "seccomp-default", Help: "give containers that name no seccomp profile that of the runtime: `BOOL`",
+		{Name: "seccomp-default", Help: "give containers that name no seccomp profile that of the runtime (RuntimeDefault), which refuses system calls that few programs need: `BOOL` true or false (true)",
 			Set: one(func(c *Config, v string) (err error) { c.Node.SeccompDefault, err = strconv.ParseBool(v); return err })},
 		{Name: "memory-swap-behavior", Help: "`BEHAVIOR` NoSwap, or LimitedSwap to let burstable Pods use swap (cgroup v2)",
 			Set: one(func(c *Config, v string) error {

@@ -58,8 +58,10 @@ type NodeConfig struct {
 	ImageAllowed []string
 	Align        Align
 	// Pulls is how many images are pulled at a time, LogSize and LogFiles bound the log of a container; 0 for the usual ones.
-	Pulls, LogFiles      int
-	LogSize              int64
+	Pulls, LogFiles int
+	LogSize         int64
+	// SeccompDefault gives containers that name no seccomp profile that of the runtime, RuntimeDefault, instead of none; privileged ones
+	// have none in any case. Swap lets burstable Pods use swap.
 	SeccompDefault, Swap bool
 	// ShutdownGrace and ShutdownCritical, or ShutdownBy, are how long Pods have when the machine goes down.
 	ShutdownGrace, ShutdownCritical time.Duration
@@ -76,7 +78,7 @@ func DefaultNodeName() string {
 }
 
 func defaultNode() NodeConfig {
-	return NodeConfig{Port: 10250, MaxPods: 110, ClusterDomain: "cluster.local", ImageHigh: 85, ImageLow: 80}
+	return NodeConfig{Port: 10250, MaxPods: 110, ClusterDomain: "cluster.local", ImageHigh: 85, ImageLow: 80, SeccompDefault: true}
 }
 
 // nodeSettings are those about the node agent.

@@ -137,7 +137,7 @@ func seccomp(f Facts) Row {
 	if f.Seccomp {
 		return ok("seccomp", "")
 	}
-	return note("seccomp", "the kernel cannot filter system calls: Pods that ask for a profile do not start", "use a kernel with CONFIG_SECCOMP_FILTER")
+	return note("seccomp", "the kernel cannot filter system calls: containers do not start with the runtime's seccomp profile, which is their default", "use a kernel with CONFIG_SECCOMP_FILTER")
 }
 
 func appArmor(f Facts) Row {
