@@ -4,7 +4,7 @@ TAGS  := -tags grpcnotrace
 GO    := CGO_ENABLED=0 go
 LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.0
 
-.PHONY: build release release-check up down test unit e2e race lint fuzz conformance compat compat-loops bench gate generate
+.PHONY: build release release-check up down test unit e2e race lint fuzz conformance compat compat-loops bench bench-attacks gate generate
 
 build: bin/kubectl bin/containerd bin/runc
 	$(GO) build $(TAGS) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
@@ -75,6 +75,10 @@ compat-loops: build
 
 bench: build
 	$(GO) run $(TAGS) ./test/bench -out docs/benchmarks.md
+
+# What attacks cost the two HTTP/2 servers of proa; fails when the own one is less safe than that of net/http in a row. Takes six minutes.
+bench-attacks: build
+	$(GO) run $(TAGS) ./test/bench -suite attacks -out docs/benchmarks.md
 
 generate:
 	$(GO) generate ./server/...

