@@ -54,30 +54,31 @@ func questions() []question {
 		tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA,
 	}
 	refusedTLS := []string{"TLS refused"}
+	malformed := []string{"reset PROTOCOL_ERROR"} // as RFC 9113 asks for
 	return []question{
 		{"HTTP/2 over TLS 1.2 with CBC suites only", append(refusedTLS, "GOAWAY INADEQUATE_SECURITY"),
 			overTLS(&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: cbc, NextProtos: []string{"h2"}})},
 		{"HTTP/1.1 over TLS 1.2 with CBC suites only", refusedTLS,
 			overTLS(&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: cbc, NextProtos: []string{"http/1.1"}})},
 		{"TLS 1.1", refusedTLS, overTLS(&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, NextProtos: []string{"h2"}})},
-		{"a body shorter than its content-length", []string{"reset PROTOCOL_ERROR"}, withFrames(func(f *http2.Framer) error {
+		{"a body shorter than its content-length", malformed, withFrames(func(f *http2.Framer) error {
 			return errors.Join(requestFrame(f, "POST", false, "content-length", "100"), f.WriteData(1, true, []byte("short")))
 		})},
-		{"a body longer than its content-length", []string{"reset PROTOCOL_ERROR"}, withFrames(func(f *http2.Framer) error {
+		{"a body longer than its content-length", malformed, withFrames(func(f *http2.Framer) error {
 			return errors.Join(requestFrame(f, "POST", false, "content-length", "5"), f.WriteData(1, true, []byte("longer than that")))
 		})},
-		{"a request with the field connection: close", nil, withFrames(func(f *http2.Framer) error {
+		{"a request with the field connection: close", malformed, withFrames(func(f *http2.Framer) error {
 			return requestFrame(f, "GET", true, "connection", "close")
 		})},
-		{"a request with transfer-encoding: chunked", nil, withFrames(func(f *http2.Framer) error {
+		{"a request with transfer-encoding: chunked", malformed, withFrames(func(f *http2.Framer) error {
 			return requestFrame(f, "GET", true, "transfer-encoding", "chunked")
 		})},
-		{"two content-lengths that differ", nil, withFrames(func(f *http2.Framer) error {
+		{"two content-lengths that differ", malformed, withFrames(func(f *http2.Framer) error {
 			return requestFrame(f, "POST", false, "content-length", "5", "content-length", "6")
 		})},
-		{"a field name in upper case", nil, withFrames(func(f *http2.Framer) error { return requestFrame(f, "GET", true, "X-Upper", "1") })},
-		{"a line break in a value", nil, withFrames(func(f *http2.Framer) error { return requestFrame(f, "GET", true, "x-a", "1\r\nx-b: 2") })},
-		{"a header list of 2 MiB", nil, withFrames(hugeList)},
+		{"a field name in upper case", malformed, withFrames(func(f *http2.Framer) error { return requestFrame(f, "GET", true, "X-Upper", "1") })},
+		{"a line break in a value", malformed, withFrames(func(f *http2.Framer) error { return requestFrame(f, "GET", true, "x-a", "1\r\nx-b: 2") })},
+		{"a header list of 2 MiB", []string{"status 431"}, withFrames(hugeList)},
 	}
 }
 
@@ -157,7 +158,7 @@ func withFrames(send func(*http2.Framer) error) func(context.Context, *Target) s
 // secure opens a TLS connection to the server.
 func (t *Target) secure(ctx context.Context, config *tls.Config) (*tls.Conn, error) {
 	config = config.Clone()
-	config.RootCAs, config.ServerName = t.Authority, "localhost"
+	config.RootCAs, config.ServerName = t.Authority, t.host()
 	socket, err := (&tls.Dialer{NetDialer: &net.Dialer{Timeout: askLimit}, Config: config}).DialContext(ctx, "tcp", t.Address)
 	if err != nil {
 		return nil, err

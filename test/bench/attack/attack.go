@@ -15,7 +15,7 @@ import (
 type Attack struct {
 	Name string
 	Unit string // what Planned counts
-	// Connections run the script at the same time, each with a number of its own. Planned is how many units they send together if
+	// Connections run the script at the same time. Planned is how many units they send together if
 	// the server lets them.
 	Connections int
 	Planned     int
@@ -40,7 +40,7 @@ func Attacks() []Attack {
 // usualWindow is how long an attack lasts unless its row says otherwise; longWindow is for those that send hundreds of megabytes.
 const (
 	usualWindow = 2 * time.Second
-	longWindow  = 4 * time.Second
+	longWindow  = 3 * time.Second
 )
 
 func (a Attack) window() time.Duration {

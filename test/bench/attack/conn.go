@@ -29,12 +29,16 @@ type Target struct {
 	Administrator tls.Certificate
 }
 
+// host is the name or address that the certificate of the server is for.
+func (t *Target) host() string {
+	host, _, _ := net.SplitHostPort(t.Address)
+	return host
+}
+
 // attacker is one of the connections of an attack, with those that took its place after the server closed it.
 type attacker struct {
 	*Target
-	number int // from 0
 	units  int // what it is to send
-	until  time.Time
 	tally  *tally
 	opened *links
 }
@@ -43,30 +47,54 @@ type attacker struct {
 type links struct {
 	mu  sync.Mutex
 	all []*link
+	end bool // the attack is over
+}
+
+// interrupt wakes whoever waits for one of the connections, because the attack is over. They stay open.
+func (s *links) interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end = true
+	for _, l := range s.all {
+		_ = l.SetDeadline(time.Unix(1, 0))
+	}
 }
 
 // link is a connection of any protocol.
 type link struct {
 	net.Conn
 	closed atomic.Bool // by the server
+	over   atomic.Bool // the attack is over, and what happens to the connection does not count any more
 	unread bool        // nobody reads what the server sends
 	reader sync.WaitGroup
 }
 
-// dial opens a TCP connection, which breaks off when the time of the attack is over.
+// countedConn counts the bytes that are written.
+type countedConn struct {
+	net.Conn
+	written *atomic.Int64
+}
+
+func (c countedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.written.Add(int64(n))
+	return n, err
+}
+
+// dial opens a TCP connection.
 func (a *attacker) dial(ctx context.Context) (*link, error) {
-	socket, err := (&net.Dialer{Deadline: a.until}).DialContext(ctx, "tcp", a.Address)
+	socket, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.Address)
 	if err != nil {
-		a.tally.count(a.tally.errors, reason(err))
+		a.refused(ctx, reason(err))
 		return nil, err
 	}
-	l := &link{Conn: socket}
-	_ = l.SetDeadline(a.until)
-	a.tally.mu.Lock()
-	a.tally.opened++
-	a.tally.mu.Unlock()
+	l := &link{Conn: countedConn{socket, &a.tally.bytes}}
 	a.opened.mu.Lock()
 	defer a.opened.mu.Unlock()
+	if a.opened.end {
+		_ = socket.Close()
+		return nil, net.ErrClosed
+	}
 	a.opened.all = append(a.opened.all, l)
 	return l, nil
 }
@@ -77,19 +105,28 @@ func (a *attacker) dialTLS(ctx context.Context, protocols ...string) (*link, err
 	if err != nil {
 		return nil, err
 	}
-	secure := tls.Client(l.Conn, &tls.Config{RootCAs: a.Authority, ServerName: "localhost", NextProtos: protocols})
+	secure := tls.Client(l.Conn, &tls.Config{RootCAs: a.Authority, ServerName: a.host(), NextProtos: protocols})
 	if err := secure.HandshakeContext(ctx); err != nil {
-		l.failed(err)
-		a.tally.count(a.tally.errors, "TLS "+reason(err))
+		if ctx.Err() == nil {
+			l.failed(err)
+		}
+		a.refused(ctx, "TLS "+reason(err))
 		return nil, err
 	}
 	l.Conn = secure
 	return l, nil
 }
 
+// refused counts a connection that could not be opened before the attack was over.
+func (a *attacker) refused(ctx context.Context, why string) {
+	if ctx.Err() == nil {
+		a.tally.count(a.tally.errors, why)
+	}
+}
+
 // failed notes that the server has closed the connection, unless it was this side or its time.
 func (l *link) failed(err error) {
-	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
+	if err != nil && !l.over.Load() && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
 		l.closed.Store(true)
 	}
 }
@@ -128,11 +165,14 @@ func (s *links) finish(t *tally) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.all {
+		l.over.Store(true)
 		if l.unread {
 			_ = l.SetDeadline(time.Now().Add(20 * time.Millisecond))
 			_, err := io.Copy(io.Discard, l.Conn)
 			l.closed.Store(err == nil || !errors.Is(err, os.ErrDeadlineExceeded))
 		}
+	}
+	for _, l := range s.all {
 		_ = l.Close()
 	}
 	for _, l := range s.all {
@@ -166,7 +206,7 @@ type h2options struct {
 	unread   bool // nobody reads what the server sends
 }
 
-// dialHTTP2 opens a connection and sends the preface and the settings.
+// dialHTTP2 opens a connection and sends the preface, the settings, and a window for all answers that never gets full.
 func (a *attacker) dialHTTP2(ctx context.Context, o h2options) (*h2conn, error) {
 	l, err := a.dialTLS(ctx, "h2")
 	if err != nil {
@@ -179,7 +219,7 @@ func (a *attacker) dialHTTP2(ctx context.Context, o h2options) (*h2conn, error) 
 	if _, err := c.out.WriteString(http2.ClientPreface); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(c.WriteSettings(o.settings...), c.out.Flush()); err != nil {
+	if err := errors.Join(c.WriteSettings(o.settings...), c.WriteWindowUpdate(0, 1<<30), c.out.Flush()); err != nil {
 		l.failed(err)
 		return nil, err
 	}

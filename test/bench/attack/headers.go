@@ -21,9 +21,9 @@ func headerAttacks() []Attack {
 	return []Attack{
 		{Name: "cookie header in 26,000 pieces of one byte", Unit: "requests", Connections: 4, Planned: 100,
 			script: flood(h2options{}, nil, ask(repeated("cookie", "a", headerLimit)))},
-		{Name: "header lists of 1 MiB, answers not taken", Unit: "requests", Connections: 2, Planned: 500, Window: longWindow,
+		{Name: "header lists of 1 MiB, answers not taken", Unit: "requests", Connections: 1, Planned: streamLimit, Window: longWindow,
 			script: flood(h2options{settings: []http2.Setting{zeroWindow()}}, nil, ask(large))},
-		{Name: "header lists of 1 MiB, body never sent", Unit: "requests", Connections: 2, Planned: 500, Window: longWindow,
+		{Name: "header lists of 1 MiB, body never sent", Unit: "requests", Connections: 1, Planned: streamLimit, Window: longWindow,
 			script: flood(h2options{}, nil, func(c *h2conn, _ int) error {
 				_, err := c.headers(unsent, false)
 				return err

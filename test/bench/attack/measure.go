@@ -29,7 +29,7 @@ type Measurement struct {
 }
 
 // afterwards is how long after an attack its processor time still counts, and when memory is read again.
-const afterwards = time.Second
+const afterwards = 500 * time.Millisecond
 
 // sampling is the pause between two looks at the memory.
 const sampling = 20 * time.Millisecond
@@ -68,7 +68,8 @@ func measure(ctx context.Context, row Attack, s *upstream.System, process Proces
 	during, cancel := context.WithTimeout(ctx, row.window())
 	defer cancel()
 	go func() { answered <- probes.run(during) }()
-	t := conduct(ctx, row, target)
+	t := newTally()
+	conduct(during, row, target, t)
 	m.Probes = <-answered
 	if err := pause(ctx, afterwards); err != nil {
 		return m, err
@@ -82,8 +83,8 @@ func measure(ctx context.Context, row Attack, s *upstream.System, process Proces
 	}
 	m.CPU, m.After, m.Sent = used-before, max(after-idle, 0), t.sent.Load()
 	m.Got, m.Closed = t.String(), t.closed
-	// A server that is too busy to answer has got the attack.
-	m.Reached = (t.reached() || row.Silent || m.CPU > harmlessCPU) && (t.closed > 0 || m.Sent >= int64(row.Planned)/10)
+	row.Silent = row.Silent || m.CPU > harmlessCPU // a server that is too busy to answer has got the attack
+	m.Reached = t.reached(row) && (t.closed > 0 || m.Sent >= int64(row.Planned)/10)
 	return m, nil
 }
 

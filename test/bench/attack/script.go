@@ -24,17 +24,37 @@ func flood(o h2options, begin func(*h2conn) error, send func(c *h2conn, i int) e
 					continue
 				}
 			}
-			for sent < a.units && ctx.Err() == nil && (sent%16 != 0 || !c.ended()) {
-				if err := send(c, sent); err != nil {
+			for sent < a.units && ctx.Err() == nil && !c.ended() {
+				n, err := c.sendBatch(sent, min(batch, a.units-sent), send)
+				sent += n
+				if err != nil {
 					break
 				}
-				sent++
-				a.tally.sent.Add(1)
 			}
 			_ = c.confirm() // what failed shows in what became of the connection
 		}
 		return nil
 	}
+}
+
+// batch is how many units are sent before the attacker looks whether the server has had enough. Between two batches it waits as long as a
+// server that keeps up needs for one: what lies in the buffers of a connection when the server closes it would count as sent.
+const (
+	batch      = 1000
+	batchPause = 5 * time.Millisecond
+)
+
+// sendBatch sends up to n units, and returns how many it has sent.
+func (c *h2conn) sendBatch(first, n int, send func(c *h2conn, i int) error) (int, error) {
+	for i := range n {
+		if err := send(c, first+i); err != nil {
+			return i, err
+		}
+		c.tally.sent.Add(1)
+	}
+	err := c.flush()
+	time.Sleep(batchPause)
+	return n, err
 }
 
 // ask is a unit of a flood: one request without a body.
@@ -57,23 +77,20 @@ func hold(streams int, block []byte) func(*h2conn) error {
 	}
 }
 
-// conduct runs the script on all connections of an attack until its time is over, and closes them then.
-func conduct(ctx context.Context, row Attack, target *Target) *tally {
-	ctx, cancel := context.WithTimeout(ctx, row.window())
-	defer cancel()
-	until, _ := ctx.Deadline()
-	t, opened := newTally(), &links{}
+// conduct runs the script on all connections of an attack until ctx is over, counts what happens, and closes the connections then.
+func conduct(ctx context.Context, row Attack, target *Target, t *tally) {
+	opened := &links{}
 	var all sync.WaitGroup
-	for i := range row.Connections {
+	for range row.Connections {
 		all.Go(func() {
-			a := &attacker{Target: target, number: i, units: row.each(), until: until, tally: t, opened: opened}
+			a := &attacker{Target: target, units: row.each(), tally: t, opened: opened}
 			_ = row.script(ctx, a) // a connection that failed is counted
 		})
 	}
 	<-ctx.Done()
+	opened.interrupt()
 	all.Wait()
 	opened.finish(t)
-	return t
 }
 
 // every calls do again and again, with a pause between, until the attack is over or do fails.

@@ -12,10 +12,10 @@ import (
 // tally counts what an attack has sent, and what the server did about it. All connections of the attack share it.
 type tally struct {
 	sent      atomic.Int64 // units written
+	bytes     atomic.Int64 // written to all sockets, TLS included
 	confirmed atomic.Int64 // connections on which the server answered a last PING, after everything else
 
-	mu      sync.Mutex // guards what follows
-	opened  int
+	mu      sync.Mutex     // guards what follows
 	open    int            // connections that the server has not closed at the end
 	closed  int            // connections that the server has closed
 	goaways map[string]int // by error code
@@ -46,8 +46,18 @@ func (t *tally) ended(closedByServer bool) {
 	}
 }
 
-// reached tells whether something that the server sent shows that the attack has arrived.
-func (t *tally) reached() bool {
+// reached tells whether an attack has arrived: something that the server sent shows it, unless the attack is silent, and as many bytes
+// were written as its units have at least.
+func (t *tally) reached(row Attack) bool {
+	const frameHeader = 9
+	if (row.Unit == "frames" || row.Unit == "requests") && t.bytes.Load() < frameHeader*t.sent.Load() {
+		return false
+	}
+	return t.sent.Load() > 0 && (row.Silent || t.answered())
+}
+
+// answered tells whether the server has sent anything, or has closed a connection.
+func (t *tally) answered() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.confirmed.Load() > 0 || t.closed > 0 || len(t.goaways)+len(t.resets)+len(t.answers) > 0

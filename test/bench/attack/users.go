@@ -44,32 +44,33 @@ func post(contentType, body string) func(context.Context, *attacker) error {
 		block := fieldBlock("POST", attackerObjects, "content-type", contentType, "authorization", "Bearer "+a.AttackerToken,
 			"content-length", fmt.Sprint(len(body)))
 		for range a.units {
-			if err := c.request(block, []byte(body)); err != nil {
+			id, err := c.request(block, []byte(body))
+			if err != nil {
 				return err
 			}
 			a.tally.sent.Add(1)
+			if err := c.awaitAnswer(id); err != nil {
+				return err
+			}
 		}
 		return c.confirm()
 	}
 }
 
-// request sends a request with a body, within the windows that the server grants, and waits until it is answered or refused.
-func (c *h2conn) request(block, body []byte) error {
+// request sends a request with a body, within the windows that the server grants, and returns its stream.
+func (c *h2conn) request(block, body []byte) (uint32, error) {
 	id, err := c.headers(block, false)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for len(body) > 0 {
 		piece := body[:min(16<<10, len(body))]
 		body = body[len(piece):]
 		if err := errors.Join(c.reserveStream(id, len(piece)), c.WriteData(id, len(body) == 0, piece)); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	if err := c.flush(); err != nil {
-		return err
-	}
-	return c.awaitAnswer(id)
+	return id, c.flush()
 }
 
 // unreadLists asks for lists with windows so large that the server can send all of them, and does not read.
@@ -78,7 +79,6 @@ func unreadLists(ctx context.Context, a *attacker) error {
 	if err != nil {
 		return err
 	}
-	err = c.WriteWindowUpdate(0, 1<<30)
 	block := fieldBlock("GET", attackerObjects, "authorization", "Bearer "+a.AttackerToken)
 	for range a.units {
 		_, failed := c.headers(block, true)

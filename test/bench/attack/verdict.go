@@ -21,7 +21,7 @@ const (
 	tolerance       = 1.25
 	harmlessCPU     = 300 * time.Millisecond
 	harmlessMemory  = 32 << 20
-	harmlessStarved = 0.02 // of the probes
+	harmlessStarved = 0.05 // of the probes
 )
 
 // Worse names the numbers in which the own server is worse than that of net/http by more than is tolerated.

@@ -13,6 +13,8 @@ func windowAttacks() []Attack {
 	version := fieldBlock("GET", "/version")
 	return []Attack{
 		{Name: "zero window, GET /version", Unit: "requests", Connections: 4, Planned: 4 * streamLimit, script: flood(closed, nil, ask(version))},
+		{Name: "zero window, GET /version, 40 connections", Unit: "requests", Connections: 40, Planned: 40 * streamLimit,
+			script: flood(closed, nil, ask(version))},
 		{Name: "zero window, GET /healthz", Unit: "requests", Connections: 4, Planned: 4 * streamLimit,
 			script: flood(closed, nil, ask(fieldBlock("GET", "/healthz")))},
 		{Name: "zero window, refused requests", Unit: "requests", Connections: 8, Planned: 8 * streamLimit,
