@@ -20,14 +20,17 @@ func bodyAttacks() []Attack {
 	return []Attack{
 		{Name: "bodies of 64 KiB but for the last byte", Unit: "bodies", Connections: 40, Planned: 40 * streamLimit, Window: longWindow,
 			script: func(ctx context.Context, a *attacker) error { return unfinishedBodies(ctx, a, unfinished, size-1) }},
+		{Name: "bodies of 64 KiB but for the last byte, by a user", Unit: "bodies", Connections: 40, Planned: 40 * streamLimit, Window: longWindow,
+			script: func(ctx context.Context, a *attacker) error {
+				return unfinishedBodies(ctx, a, userBody(a, "65536"), size-1)
+			}},
 		{Name: "bodies of unknown length, never ended", Unit: "bodies", Connections: 10, Planned: 10 * streamLimit,
 			script: func(ctx context.Context, a *attacker) error { return unfinishedBodies(ctx, a, unmeasured, 4<<10) }},
 		{Name: "slow bodies, a byte at a time", Unit: "bytes", Connections: 4, Planned: 4 * streamLimit * 4,
 			script: func(ctx context.Context, a *attacker) error { return slowBodies(ctx, a, unfinished) }},
 		{Name: "slow bodies of a user", Unit: "bytes", Connections: 4, Planned: 4 * streamLimit * 4,
 			script: func(ctx context.Context, a *attacker) error {
-				return slowBodies(ctx, a, fieldBlock("POST", attackerObjects, "content-type", "application/json",
-					"authorization", "Bearer "+a.AttackerToken, "content-length", "65536"))
+				return slowBodies(ctx, a, userBody(a, "65536"))
 			}},
 		{Name: "DATA flood, empty frames", Unit: "frames", Connections: 4, Planned: 200_000, script: dataFlood(func(c *h2conn) error {
 			return c.WriteData(1, false, nil)
@@ -39,6 +42,11 @@ func bodyAttacks() []Attack {
 			return c.WriteDataPadded(1, false, []byte{'x'}, make([]byte, 255))
 		})},
 	}
+}
+
+// userBody is a request of the attacker's account to create an object.
+func userBody(a *attacker, length string) []byte {
+	return fieldBlock("POST", attackerObjects, "content-type", "application/json", "authorization", "Bearer "+a.AttackerToken, "content-length", length)
 }
 
 // unfinishedBodies opens as many requests as a connection may have, and sends so much of each body.

@@ -28,7 +28,7 @@ func headerAttacks() []Attack {
 				_, err := c.headers(unsent, false)
 				return err
 			})},
-		{Name: "header lists of 1 MiB without END_HEADERS", Unit: "lists", Connections: 100, Planned: 100, Silent: true,
+		{Name: "header lists of 1 MiB without END_HEADERS", Unit: "lists", Connections: 200, Planned: 200, Window: longWindow, Silent: true,
 			script: func(ctx context.Context, a *attacker) error { return unendedHeaders(ctx, a, large) }},
 		{Name: "CONTINUATION flood, empty frames", Unit: "frames", Connections: 4, Planned: 80_000, script: continuationFlood(nil)},
 		{Name: "CONTINUATION flood, one field a frame", Unit: "frames", Connections: 4, Planned: 80_000,

@@ -31,7 +31,7 @@ type administrator struct {
 // largeObjects times largeObject bytes is what the list of the attacker's namespace is made of.
 const (
 	largeObjects = 20
-	largeObject  = 820 << 10
+	largeObject  = 410 << 10
 )
 
 // prepare makes two accounts that may do nothing beyond ConfigMaps of their own namespace, and what they read.
@@ -146,7 +146,7 @@ func (a *administrator) settled(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(300 * time.Millisecond):
+	case <-time.After(200 * time.Millisecond):
 		return nil
 	}
 }

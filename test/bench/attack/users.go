@@ -23,13 +23,11 @@ func userAttacks() []Attack {
 	return []Attack{
 		{Name: "YAML of 3 MB, \"- a:\" and again", Unit: "requests", Connections: 5, Planned: 10, Window: longWindow,
 			script: post("application/yaml", strings.Repeat("- a:\n", 600_000))},
-		{Name: "YAML of 3 MB, nested lists", Unit: "requests", Connections: 5, Planned: 10, Window: longWindow,
-			script: post("application/yaml", strings.Repeat("[", 3_000_000))},
 		{Name: "JSON of 3 MB, nested lists", Unit: "requests", Connections: 5, Planned: 10,
 			script: post("application/json", strings.Repeat("[", 3_000_000))},
-		{Name: "LIST of 16 MiB over HTTP/2, not read", Unit: "requests", Connections: 4, Planned: 40, NeedsList: true, Window: longWindow, Silent: true,
+		{Name: "LIST of 8 MiB over HTTP/2, not read", Unit: "requests", Connections: 4, Planned: 40, NeedsList: true, Window: longWindow, Silent: true,
 			script: unreadLists},
-		{Name: "LIST of 16 MiB over HTTP/1.1, not read", Unit: "requests", Connections: 40, Planned: 40, NeedsList: true, Window: longWindow, Silent: true,
+		{Name: "LIST of 8 MiB over HTTP/1.1, not read", Unit: "requests", Connections: 40, Planned: 40, NeedsList: true, Window: longWindow, Silent: true,
 			script: unreadListHTTP1},
 	}
 }
