@@ -48,7 +48,7 @@ func (c *conn) refund(st *stream, n int) {
 type body struct {
 	st      *stream
 	inflow  inflow
-	bytes   []byte // received and not read
+	chunks  chunks // received and not read
 	rest    int64  // how much is still to come; -1 when that was not said
 	whole   bool   // nothing more comes
 	closed  bool   // nobody reads it any more
@@ -78,7 +78,7 @@ func (b *body) add(p []byte) bool {
 	if !b.st.begun {
 		c.collecting += len(p)
 	}
-	b.bytes = append(b.bytes, p...)
+	b.chunks.add(p)
 	b.st.wake()
 	return true
 }
@@ -95,9 +95,9 @@ func (b *body) end(trailer http.Header) bool {
 
 // abandon lets go of what nobody will read. What is missing then is not taken for the end.
 func (b *body) abandon() {
-	n := len(b.bytes)
+	n := b.chunks.size
 	b.whole = b.whole && n == 0
-	b.bytes = nil
+	b.chunks.drop()
 	if !b.st.begun {
 		b.st.conn.collecting -= n
 	}
@@ -122,9 +122,8 @@ func (b *body) Read(p []byte) (int, error) {
 		switch {
 		case b.closed:
 			return 0, errClosed
-		case len(b.bytes) > 0:
-			n := copy(p, b.bytes)
-			b.bytes = b.bytes[n:]
+		case b.chunks.size > 0:
+			n := b.chunks.next(p)
 			b.read(n)
 			c.flush(b.st)
 			return n, nil
@@ -152,8 +151,7 @@ func (b *body) Whole() ([]byte, bool) {
 	if !b.whole || !b.small || b.closed || b.late {
 		return nil, false
 	}
-	p := b.bytes
-	b.bytes = nil
+	p := b.chunks.all()
 	b.read(len(p))
 	_ = b.eof()
 	return p, true

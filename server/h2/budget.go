@@ -202,12 +202,17 @@ func (c *conn) headerLimit() int {
 	return n
 }
 
-// parkLimit is how many bytes of answers a connection keeps for handlers that have returned, while the client takes none.
+// parkedAnswer is how much each of the requests that a connection may have at a time can leave behind without a handler that waits. It is what
+// net/http buffers for an answer.
+const parkedAnswer = 4 << 10
+
+// parkLimit is how many bytes of answers a connection keeps for handlers that have returned, while the client takes none. A stranger must not
+// be able to exceed it with small answers, because the handlers beyond it keep their seats.
 func (c *conn) parkLimit() int {
 	if c.authenticated.Load() {
 		return 1 << 20
 	}
-	return 64 << 10
+	return max(64<<10, c.Streams*parkedAnswer)
 }
 
 // stallLimit is how long a client may take nothing of an answer.

@@ -103,6 +103,23 @@ func TestZeroWindowKeepsNoHandler(t *testing.T) {
 	}, noWindow())
 }
 
+// TestZeroWindowOfAllRequestsKeepsNoHandler holds that as many small answers as a connection can ask for at a time keep no handler: two that
+// stay behind on each of many connections are enough to take the seats of others.
+func TestZeroWindowOfAllRequestsKeepsNoHandler(t *testing.T) {
+	t.Parallel()
+	cfg := bubbleConfig()
+	cfg.Streams = 250
+	got := make(chan error, cfg.Streams)
+	inBubble(t, cfg, answering(parkedAnswer, got), func(v *visitor) {
+		for i := range uint32(cfg.Streams) {
+			v.request(2*i+1, "GET", true)
+		}
+		if v.after(time.Millisecond); len(got) != cfg.Streams {
+			t.Errorf("%d of %d handlers have returned, for a client that takes nothing", len(got), cfg.Streams)
+		}
+	}, noWindow())
+}
+
 // TestParkedAnswersAreBounded holds that small answers are not kept without end for a client that takes none.
 func TestParkedAnswersAreBounded(t *testing.T) {
 	t.Parallel()

@@ -242,7 +242,7 @@ func (c *conn) open(f frame, h *head) error {
 func (c *conn) begin(st *stream) error {
 	st.begun = true
 	if st.body != nil {
-		c.collecting -= len(st.body.bytes)
+		c.collecting -= st.body.chunks.size
 	}
 	if c.running < c.Streams {
 		c.running++
