@@ -39,7 +39,7 @@ func TestBothHTTP2Servers(t *testing.T) {
 			if res.ProtoMajor != 2 || res.StatusCode != http.StatusOK {
 				t.Errorf("got %s %s", res.Proto, res.Status)
 			}
-			weak := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{ //nolint:gosec // on purpose
+			weak := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{
 				tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}}}
 			if socket, err := weak.DialContext(t.Context(), "tcp", strings.TrimPrefix(c.Config.Host, "https://")); err == nil {
 				_ = socket.Close()
