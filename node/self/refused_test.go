@@ -67,14 +67,13 @@ func TestRefusedAddress(t *testing.T) {
 		}
 		// The address is taken away, and no longer allowed: the Node says so, and does not stay as it was.
 		delete(o.Annotations, nodeaddress.Annotation)
-		if o, err := c.Client.Update(t.Context(), gr.Nodes, o, ""); err != nil {
+		if _, err := c.Client.Update(t.Context(), gr.Nodes, o, ""); err != nil {
 			t.Fatal(err)
-		} else {
-			n := o.DeepCopyObject().(*corev1.Node)
-			n.Status.Addresses = nil
-			if _, err := c.Client.Update(t.Context(), gr.Nodes, n, "status"); err != nil {
-				t.Fatal(err)
-			}
+		}
+		o = get(t, c.Client)
+		o.Status.Addresses = nil
+		if _, err := c.Client.Update(t.Context(), gr.Nodes, o, "status"); err != nil {
+			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		if got := readiness(get(t, c.Client)); !strings.HasPrefix(got, "False: the server refuses the address 10.0.0.1: ") {
