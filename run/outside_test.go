@@ -68,6 +68,18 @@ func newWorld(t *testing.T) *world {
 	mux.HandleFunc("/moved/", func(out http.ResponseWriter, r *http.Request) { // keeps method and body
 		http.Redirect(out, r, w.URL+strings.Replace(r.URL.Path, "/moved/", "/thief/", 1), http.StatusTemporaryRedirect)
 	})
+	mux.HandleFunc("/echo/", func(out http.ResponseWriter, r *http.Request) { // wrong answers that repeat the question
+		body, _ := io.ReadAll(r.Body)
+		switch {
+		case strings.Contains(string(body), "mark-garbage"):
+			fmt.Fprintf(out, "{%s", body)
+		case strings.Contains(string(body), "mark-kind"):
+			fmt.Fprintf(out, `{"kind":%q}`, body)
+		default:
+			out.WriteHeader(http.StatusForbidden)
+			_, _ = out.Write(body)
+		}
+	})
 	mux.HandleFunc("/thief/", func(out http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

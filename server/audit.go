@@ -49,6 +49,9 @@ func (s *Server) trail(req *http.Request, rt *route, who user.Info, id string, s
 		Namespace: rt.namespace, Group: rt.gvr.Group, Version: rt.gvr.Version, Resource: rt.gvr.Resource, Subresource: rt.sub, Name: rt.name,
 		Long: rt.verb == "watch" || lasts(rt.sub),
 	}
+	if def := s.State.defs.Load().byVersion[rt.gvr]; def != nil {
+		r.Confidential = def.HoldsSecrets(rt.sub)
+	}
 	if rt.resource && rt.name == "" && rt.verb != "create" {
 		// A collection of which one name is asked for counts as a request for that object.
 		if sel, err := fields.ParseSelector(req.URL.Query().Get("fieldSelector")); err == nil {
@@ -74,6 +77,7 @@ func (s *Server) trailLocal(r *Request) *audit.Trail {
 	if r.Sub != nil {
 		a.Subresource = r.Sub.Name
 	}
+	a.Confidential = r.Def.HoldsSecrets(a.Subresource)
 	a.Path = localPath(&a)
 	a.URI = a.Path
 	return s.Audit.Begin(a)

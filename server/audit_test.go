@@ -193,7 +193,7 @@ rules:
   users: ["system:serviceaccount:kube-system:service-account-controller"]
 - level: Request
   namespaces: [default]
-  resources: [{group: "", resources: [secrets]}]
+  resources: [{group: "", resources: [serviceaccounts, secrets]}]
 - level: RequestResponse
   namespaces: [default]
   omitStages: [Panic]
@@ -202,7 +202,9 @@ rules:
 	w := newWeb(t, c)
 	const agent = "User-Agent: tester/2"
 	const ns = "/api/v1/namespaces/default/"
+	w.must(201, "POST", ns+"serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"s"}}`, agent)
 	w.must(201, "POST", ns+"secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"stringData":{"k":"in"}}`, agent)
+	w.must(201, "POST", ns+"serviceaccounts/s/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`, agent)
 	w.must(201, "POST", ns+"configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"in"}}`, agent)
 	w.must(200, "PATCH", ns+"configmaps/a", `{"data":{"k":"patched"}}`, agent, "Content-Type: application/merge-patch+json")
 	w.do("GET", ns+"configmaps?fieldSelector=metadata.name%3Da", "", agent, "Accept: application/vnd.kubernetes.protobuf")
@@ -218,7 +220,17 @@ rules:
 		- ResponseComplete
 		"level":"Request"
 		"requestObject":{"apiVersion":"v1"
-		"kind":"Secret"
+		"kind":"ServiceAccount"
+		!responseObject
+		- ResponseComplete
+		"level":"Metadata"
+		"resource":"secrets"
+		!requestObject
+		!responseObject
+		- ResponseComplete
+		"level":"Metadata"
+		"subresource":"token"
+		!requestObject
 		!responseObject
 		- ResponseComplete
 		"level":"RequestResponse"

@@ -160,9 +160,9 @@ func (s *Server) patchJSON(r *Request, cur kind.Object, found []error, apply fun
 	strict := r.Options.Validation != metav1.FieldValidationIgnore
 	obj, more, err := s.State.Codec.Decode(text, codec.JSON, gvk, fresh(r), strict)
 	if err != nil {
-		return nil, apierrors.NewInvalid(runtimeschema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(text), err.Error())})
+		return nil, apierrors.NewInvalid(runtimeschema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), quoted(r, string(text)), err.Error())})
 	}
-	if err := s.patchFindings(r, append(found, more...), string(text)); err != nil {
+	if err := s.patchFindings(r, append(found, more...), quoted(r, string(text))); err != nil {
 		return nil, err
 	}
 	return obj.(kind.Object), nil
@@ -184,7 +184,7 @@ func (s *Server) strategic(r *Request, cur kind.Object, patch map[string]any, fo
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	strict := r.Options.Validation != metav1.FieldValidationIgnore
-	shown := fmt.Sprintf("%+v", patch)
+	shown := quoted(r, fmt.Sprintf("%+v", patch))
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, next, strict); err != nil {
 		more, ok := runtime.AsStrictDecodingError(err)
 		if !ok {
@@ -197,6 +197,27 @@ func (s *Server) strategic(r *Request, cur kind.Object, patch map[string]any, fo
 	}
 	next.GetObjectKind().SetGroupVersionKind(cur.GetObjectKind().GroupVersionKind())
 	return next, nil
+}
+
+// quoted is a text as the error about a patch shows it. What is stored in a Secret is not shown to somebody who may patch it and need
+// not be allowed to read it, nor to those who read the audit log.
+func quoted(r *Request, text string) string {
+	if r.Def.Confidential {
+		return "(not shown)"
+	}
+	return text
+}
+
+// unquoted is the error of an apply without the values that are of a wrong type: the error is no Status, so it ends in the log.
+func unquoted(r *Request, err error) error {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) || !r.Def.Confidential {
+		return err
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, l := range lines {
+		lines[i], _, _ = strings.Cut(l, ", got ")
+	}
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 // fresh is an empty object of the type that is patched.
@@ -242,7 +263,7 @@ func (s *Server) applyPatch(r *Request) (*change, error) {
 	return &change{make: func(old kind.Object) (kind.Object, error) {
 		out, err := s.manager(r).Apply(old, runtime.DeepCopyJSON(config), r.Options.Manager, schema.Force(r.Options.Force))
 		if err != nil {
-			return nil, err
+			return nil, unquoted(r, err)
 		}
 		obj := out.(kind.Object)
 		obj.GetObjectKind().SetGroupVersionKind(r.Def.Storage().GroupVersionKind)

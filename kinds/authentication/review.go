@@ -13,7 +13,7 @@ import (
 // TokenReviews ask whose token this is.
 func TokenReviews() *kind.Def {
 	return kind.Define(kind.Resource[authenticationv1.TokenReview]{
-		Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenReview", Plural: "tokenreviews", Scope: kind.Cluster,
+		Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenReview", Plural: "tokenreviews", Scope: kind.Cluster, Confidential: true,
 		Verbs: []string{"create"},
 		Answer: func(ctx context.Context, d kind.Door, r *authenticationv1.TokenReview) error {
 			if r.Spec.Token == "" {

@@ -18,7 +18,7 @@ import (
 // Secrets hold what only some may read.
 func Secrets() *kind.Def {
 	return kind.Define(kind.Resource[corev1.Secret]{
-		Version: "v1", Kind: "Secret", Plural: "secrets",
+		Version: "v1", Kind: "Secret", Plural: "secrets", Confidential: true,
 		Default:  defaultSecret,
 		Validate: validateSecret,
 		Warn:     func(s, _ *corev1.Secret) []string { return secretWarnings(s) },

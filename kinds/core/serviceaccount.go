@@ -34,6 +34,6 @@ func ServiceAccounts() *kind.Def {
 			kind.AgeColumn[corev1.ServiceAccount](),
 		},
 		Delete: kind.Deletion[corev1.ServiceAccount]{Returns: true},
-		Subs:   []kind.Sub[corev1.ServiceAccount]{{Name: "token", Body: tokenRequestBody(), Do: requestToken}},
+		Subs:   []kind.Sub[corev1.ServiceAccount]{{Name: "token", Confidential: true, Body: tokenRequestBody(), Do: requestToken}},
 	})
 }

@@ -28,6 +28,7 @@ type Def struct {
 	CreateOnUpdate, Conditional bool
 	Generation, HasStatus       bool
 	Asked                       bool // create answers a question and stores nothing
+	Confidential                bool // see Resource, and HoldsSecrets
 
 	New     func() Object
 	Default func(Object)
@@ -89,6 +90,8 @@ type SubDef struct {
 	Do       func(ctx context.Context, d Door, call *Call, parent Object) (Object, error)
 	Connect  func(ctx context.Context, d Door, c *Connection) (*Target, error)
 	Needs    string
+	// Confidential is as that of Resource.
+	Confidential bool
 }
 
 // DeletionDef is Deletion without the type.
@@ -153,6 +156,12 @@ func (d *Def) Key(namespace, name string) string {
 	return d.Prefix() + name
 }
 
+// HoldsSecrets reports whether requests for the resource, or for a subresource of it, carry what only some may read.
+func (d *Def) HoldsSecrets(sub string) bool {
+	s := d.Sub(sub)
+	return d.Confidential || s != nil && s.Confidential
+}
+
 // Define makes the Def of a resource.
 func Define[T any, P interface {
 	*T
@@ -164,7 +173,7 @@ func Define[T any, P interface {
 		Scope: r.Scope, Verbs: r.Verbs, Stored: r.Stored, TTL: r.TTL,
 		CreateOnUpdate: r.CreateOnUpdate, Conditional: r.Conditional,
 		Generation: r.Generation, HasStatus: r.Status != nil, Index: r.Index,
-		FieldError: r.FieldError, Hidden: r.Hidden, Verbatim: r.Verbatim, AllowFirst: r.AllowFirst,
+		FieldError: r.FieldError, Hidden: r.Hidden, Verbatim: r.Verbatim, AllowFirst: r.AllowFirst, Confidential: r.Confidential,
 	}
 	if d.Singular == "" {
 		d.Singular = strings.ToLower(r.Kind)
@@ -440,7 +449,7 @@ func defineSub[T any, P interface {
 	*T
 	Object
 }](r Resource[T], s Sub[T]) *SubDef {
-	sub := &SubDef{Name: s.Name, Verbs: s.Verbs, Body: s.Body, Reset: s.Reset}
+	sub := &SubDef{Name: s.Name, Verbs: s.Verbs, Body: s.Body, Reset: s.Reset, Confidential: s.Confidential}
 	switch {
 	case s.Verbs != nil:
 	case s.Do != nil:

@@ -40,6 +40,9 @@ type Resource[T any] struct {
 	Scope                Scope
 	Verbs                []string // nil: AllVerbs
 
+	// Confidential says that objects hold what only some may read: tokens, the values of Secrets. Their bodies are in no audit log,
+	// whatever its policy says, and errors do not quote them.
+	Confidential bool
 	// Stored is the folder under /registry/ that holds the objects; empty means Plural.
 	Stored string
 	// TTL, in seconds, lets objects expire (events).
@@ -195,6 +198,8 @@ type Sub[T any] struct {
 
 	// Body is the type of the request body when it is not the parent's.
 	Body *Body
+	// Confidential is as that of the resource, for the body of the subresource.
+	Confidential bool
 
 	// Prepare restores in obj everything this subresource may not change. For a subresource named
 	// status, Spec has been restored before, and for the others nothing has. old is a copy.

@@ -1,8 +1,10 @@
 package serve
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -62,4 +64,27 @@ func sendAsItStands(t *testing.T, r *rig, who, method, path string) string {
 		t.Fatal(err)
 	}
 	return string(answer)
+}
+
+// TestTheAgentLogsNoToken: at its most talkative the log of the agent has no credential that somebody has sent.
+func TestTheAgentLogsNoToken(t *testing.T) {
+	r := newRig(t)
+	var log bytes.Buffer
+	r.door.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.Level(-100)}))
+	r.Server.Config.ErrorLog = slog.NewLogLogger(r.door.Log.Handler(), slog.LevelDebug)
+	for _, head := range []string{"Bearer forged", "Bearer mark" + strings.Repeat("x", maxToken), "Basic mark", "mark", "Bearer mark"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL+"/healthz?access_token=mark", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", head)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+	if log.Len() == 0 || strings.Contains(log.String(), "mark") {
+		t.Error(log.String())
+	}
 }

@@ -165,6 +165,8 @@ type Request struct {
 
 	IsResource                                             bool
 	Namespace, Group, Version, Resource, Subresource, Name string
+	// Confidential says that the bodies hold tokens or the values of Secrets: no policy gets them.
+	Confidential bool
 	// Long says that the answer goes on for a while, as that of a watch, so that its beginning is an event too.
 	Long bool
 }
@@ -190,6 +192,9 @@ func (l *Log) Refuse(r Request) *Trail {
 
 func (l *Log) open(r *Request) *Trail {
 	v := l.policy.judge(r)
+	if r.Confidential && v.atLeast(auditv1.LevelRequest) {
+		v.level = auditv1.LevelMetadata
+	}
 	l.levels.WithLabelValues(string(v.level)).Inc()
 	if v.level == auditv1.LevelNone {
 		return nil

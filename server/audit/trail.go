@@ -33,20 +33,21 @@ type Trail struct {
 	verdict verdict
 	event   auditv1.Event
 	long    bool
+	secret  bool // what was sent holds what only some may read
 	started bool
 	refused bool
 	untold  bool
 }
 
 func newTrail(l *Log, v verdict, r *Request) *Trail {
-	t := &Trail{log: l, verdict: v, long: r.Long}
+	t := &Trail{log: l, verdict: v, long: r.Long, secret: r.Confidential}
 	e := &t.event
 	e.Kind, e.APIVersion = "Event", auditv1.SchemeGroupVersion.String()
 	e.Level, e.AuditID, e.Verb = v.level, types.UID(r.ID), r.Verb
 	e.RequestURI, e.UserAgent = r.URI, r.Agent
 	e.RequestReceivedTimestamp = metav1.NewMicroTime(r.Start)
 	if h := r.HTTP; h != nil {
-		e.RequestURI, e.UserAgent = h.URL.RequestURI(), h.UserAgent()
+		e.RequestURI, e.UserAgent = withoutTokens(h.URL), h.UserAgent()
 		for _, ip := range utilnet.SourceIPs(h) {
 			e.SourceIPs = append(e.SourceIPs, ip.String())
 		}
@@ -202,8 +203,12 @@ func dropManaged(doc map[string]any) {
 
 // Status records an answer that is a Status.
 func (t *Trail) Status(st *metav1.Status) {
-	if t != nil {
-		t.event.ResponseStatus = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
+	if t == nil {
+		return
+	}
+	t.event.ResponseStatus = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
+	if t.secret && quotesBody(st.Reason) {
+		t.event.ResponseStatus.Message, t.event.ResponseStatus.Details = "", nil
 	}
 }
 

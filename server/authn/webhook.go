@@ -90,7 +90,7 @@ func (w *Webhook) ask(ctx context.Context, token string, audiences []string) (au
 		return authenticationv1.TokenReviewStatus{}, fmt.Errorf("read what the webhook says about a token: %w", err)
 	}
 	if said.Kind != "TokenReview" {
-		return authenticationv1.TokenReviewStatus{}, fmt.Errorf("the webhook answered with a %q, not a TokenReview", said.Kind)
+		return authenticationv1.TokenReviewStatus{}, errors.New("the webhook answered with something else than a TokenReview")
 	}
 	if w.Keep > 0 {
 		w.remember(key, answer{said.Status, now.Add(w.Keep)}, now)

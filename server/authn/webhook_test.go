@@ -21,7 +21,7 @@ func TestWebhook(t *testing.T) {
 		{"for another audience", `{"kind":"TokenReview","status":{"authenticated":true,"audiences":["x"],"user":{"username":"ann"}}}`, `nobody`},
 		{"not known", `{"kind":"TokenReview","status":{"authenticated":false}}`, `nobody`},
 		{"refused", `{"kind":"TokenReview","status":{"error":"no such token"}}`, `error: no such token`},
-		{"another kind", `{"kind":"Pod"}`, `error: the webhook answered with a "Pod", not a TokenReview`},
+		{"another kind", `{"kind":"Pod"}`, `error: the webhook answered with something else than a TokenReview`},
 		{"no JSON", `<html>`, `error: read what the webhook says about a token: invalid character '<' looking for beginning of value`},
 		{"away", ``, `error: ask the webhook about a token: away`},
 	} {
