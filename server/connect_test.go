@@ -345,3 +345,34 @@ func sendAsItStands(t *testing.T, address, path string) string {
 	}
 	return string(answer)
 }
+
+// TestPathsThatAreNoResources: whoever may read "/openapi/*" reads nothing else by it. Permission is asked for the path as it stands, and the
+// router sends a client with a path that is not clean to the clean one, which is asked for anew.
+func TestPathsThatAreNoResources(t *testing.T) {
+	r := newRig(t)
+	r.Authn, r.Authz = everyone{}, onlyOpenAPI{}
+	page := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { _, _ = io.WriteString(w, "served "+req.URL.Path) })
+	r.Paths = (&Endpoints{Others: map[string]http.Handler{"/metrics": page, "/openapi/v3/": page}}).Handler()
+	h := httptest.NewServer(r.Server)
+	t.Cleanup(h.Close)
+	if got := sendAsItStands(t, h.Listener.Addr().String(), "/openapi/v3/x"); !strings.Contains(got, "served /openapi/v3/x") {
+		t.Error(got)
+	}
+	for _, path := range []string{
+		"/metrics", "/openapi/../metrics", "/openapi/v3/../../metrics", "/openapi/%2e%2e/metrics", "/openapi/..%2fmetrics", "/openapi%2f..%2fmetrics", "/openapi//../metrics", "/openapi/./../metrics", `/openapi/..\metrics`, "/openapi/..;/metrics",
+	} {
+		if got := sendAsItStands(t, h.Listener.Addr().String(), path); strings.Contains(got, "served /metrics") {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}
+
+// onlyOpenAPI lets everybody read what begins with /openapi/.
+type onlyOpenAPI struct{ everybody }
+
+func (onlyOpenAPI) Authorize(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+	if strings.HasPrefix(a.Path, "/openapi/") {
+		return authz.Allow, "", nil
+	}
+	return authz.NoOpinion, "", nil
+}
