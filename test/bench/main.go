@@ -110,6 +110,9 @@ func parse() (flags, error) {
 	f.bin = cmp.Or(f.proa, "bin/proa")
 	f.load = loadAverage()
 	flag.Visit(func(x *flag.Flag) {
+		if f.suite == attacksSuite && x.Name == "suite" { // its command has it
+			return
+		}
 		switch x.Name {
 		case "proa", "out", "json", "kubeconfig", "pids", "upstream", "manager", "list":
 		default:
