@@ -8,7 +8,7 @@ const chunkSize = smallestFrame
 // chunkPool keeps chunks of chunkSize that were read, for the next bodies.
 var chunkPool sync.Pool // of *[chunkSize]byte
 
-// chunks is the part of a body that has been received and not been read. It grows chunk by chunk, and gives the large ones back for reuse as
+// chunks is a part of a body that has been received and not been read, or of a header whose end has not been received. It grows chunk by chunk, and gives the large ones back for reuse as
 // they are read: a single array that grows would leave behind garbage several times as large as the body. Small bodies lie in small chunks,
 // so that many of them hold at most twice their bytes.
 type chunks struct {
@@ -60,6 +60,15 @@ func (q *chunks) all() []byte {
 	q.next(p)
 	*q = chunks{}
 	return p
+}
+
+// capacity is how much memory the chunks take.
+func (q *chunks) capacity() int {
+	n := 0
+	for _, c := range q.list {
+		n += cap(c)
+	}
+	return n
 }
 
 // drop forgets everything.

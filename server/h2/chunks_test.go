@@ -38,11 +38,7 @@ func TestChunksOfSmallBodiesAreSmall(t *testing.T) {
 	var q chunks
 	for range 3000 {
 		q.add([]byte{'x'})
-		held := 0
-		for _, c := range q.list {
-			held += cap(c)
-		}
-		if held > 2*q.size {
+		if held := q.capacity(); held > 2*q.size {
 			t.Fatalf("%d bytes hold %d", q.size, held)
 		}
 	}
@@ -74,5 +70,22 @@ func TestLargeBodyLeavesNoGarbage(t *testing.T) { // not parallel: it counts
 	const body = 4 * rounds * chunkSize
 	if got := after.TotalAlloc - before.TotalAlloc; got > body/2 {
 		t.Errorf("a body of %d bytes took %d bytes of memory", body, got)
+	}
+}
+
+// TestUnendedHeaderLeavesNoGarbage holds that a header that grows frame by frame and does not end takes little more memory than it has bytes.
+func TestUnendedHeaderLeavesNoGarbage(t *testing.T) { // not parallel: it counts
+	const frames = 60
+	piece := pattern(chunkSize)
+	var before, after runtime.MemStats
+	var q chunks
+	runtime.ReadMemStats(&before)
+	for range frames {
+		q.add(piece)
+	}
+	runtime.ReadMemStats(&after)
+	const size = frames * chunkSize
+	if got := after.TotalAlloc - before.TotalAlloc; got > size*5/4 || q.capacity() != size {
+		t.Errorf("%d bytes took %d bytes of memory, and hold %d", size, got, q.capacity())
 	}
 }

@@ -1,7 +1,6 @@
 package h2
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -174,9 +173,11 @@ func (c *conn) collect(f frame, p []byte) ([]byte, error) {
 		c.expect(time.Time{})
 		c.holdPartial(0)
 	}()
-	block := bytes.Clone(p)
+	var block chunks // many clients may have one that does not end, so it leaves no garbage while it grows
+	defer block.drop()
+	block.add(p)
 	for n := 2; !f.has(flagEndHeaders); n++ {
-		c.holdPartial(cap(block))
+		c.holdPartial(block.capacity())
 		next, p, err := c.frame()
 		if err != nil {
 			return nil, err
@@ -184,12 +185,13 @@ func (c *conn) collect(f frame, p []byte) ([]byte, error) {
 		if next.kind != frameContinuation || next.stream != f.stream {
 			return nil, breach(protocolError, "the fields of a request are interrupted")
 		}
-		if len(block)+len(p) > 2*c.Header || n > mostFragments {
+		if block.size+len(p) > 2*c.Header || n > mostFragments {
 			return nil, breach(enhanceYourCalm, "the fields of a request are too many")
 		}
-		f, block = next, append(block, p...)
+		block.add(p)
+		f = next
 	}
-	return block, nil
+	return block.all(), nil
 }
 
 // holdPartial notes what the connection holds of a header that is not complete.
