@@ -11,7 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"proa.dev/kinds/nodeaddr"
+	"proa.dev/kinds/nodeaddress"
 )
 
 // most is how many nodes a Service gets at most. More addresses help nobody, and each is in every copy of the Service.
@@ -58,7 +58,7 @@ func (s *scene) decide() (out outcome) {
 	}
 	var reasons []string
 	count := 0
-	owners := nodeaddr.Owners(s.claimants, s.ranges)
+	owners := nodeaddress.Owners(s.claimants, s.ranges)
 	for _, n := range s.behind() {
 		addrs := s.addresses(n, owners)
 		if wants {
@@ -231,7 +231,7 @@ func families(svc *corev1.Service) []corev1.IPFamily {
 func (s *scene) addresses(n *corev1.Node, owners map[netip.Addr]string) (out []netip.Addr) {
 	for _, f := range families(s.service) {
 		for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
-			list := nodeaddr.Of(n, kind, s.ranges)
+			list := nodeaddress.Of(n, kind, s.ranges)
 			i := slices.IndexFunc(list, func(ip netip.Addr) bool { return owners[ip] == n.Name && ip.Is6() == (f == corev1.IPv6Protocol) })
 			if i >= 0 {
 				out = append(out, list[i])

@@ -81,7 +81,7 @@ func TestNodesSeeOnlyWhatTheyNeed(t *testing.T) {
 		{Pods(), []string{".metadata.annotations.kubernetes.io/config.mirror", ".spec.containers.*.ports.*.containerPort", ".spec.containers.*.ports.*.name", ".spec.containers.*.ports.*.protocol",
 			".spec.hostNetwork", ".spec.initContainers.*.ports.*.containerPort", ".spec.initContainers.*.ports.*.name", ".spec.initContainers.*.ports.*.protocol",
 			".spec.initContainers.*.restartPolicy", ".spec.nodeName", ".status.phase", ".status.podIP", ".status.podIPs.*.ip"}},
-		{Nodes(), []string{".spec.podCIDR", ".spec.podCIDRs.*", ".spec.taints.*.effect", ".spec.taints.*.key", ".spec.taints.*.timeAdded", ".spec.taints.*.value", ".spec.unschedulable",
+		{Nodes(Hooks{}), []string{".spec.podCIDR", ".spec.podCIDRs.*", ".spec.taints.*.effect", ".spec.taints.*.key", ".spec.taints.*.timeAdded", ".spec.taints.*.value", ".spec.unschedulable",
 			".status.addresses.*.address", ".status.addresses.*.type"}},
 		{Namespaces(), []string{".status.phase"}},
 	} {

@@ -206,13 +206,19 @@ func (c *Cluster) reservedIP(ip netip.Addr) string {
 }
 
 // reservedName says why a DNS name, in its canonical form, is nobody's but the cluster's own.
-func (c *Cluster) reservedName(name string) string {
-	domain := canonical(c.Domain)
-	if domain == "" {
+func (c *Cluster) reservedName(name string) string { return ReservedName(name, c.Domain) }
+
+// ReservedName says why no node may have a DNS name: clients know the API server, a Service or their own machine by it. The name is in
+// lower case, and the domain that of the cluster; empty for cluster.local. The answer is empty if nothing is against the name.
+func ReservedName(name, domain string) string {
+	if domain = canonical(domain); domain == "" {
 		domain = "cluster.local"
 	}
-	if slices.Contains([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", "localhost.localdomain", domain}, name) {
+	if slices.Contains([]string{"kubernetes", "kubernetes.default", "localhost", "localhost.localdomain", "svc", domain}, name) {
 		return "it is a name of the cluster itself"
+	}
+	if strings.Contains(name, ".svc.") {
+		return "it is a name of a Service, which only the cluster itself gives"
 	}
 	for _, under := range []string{"localhost", "svc", domain} {
 		if strings.HasSuffix(name, "."+under) {

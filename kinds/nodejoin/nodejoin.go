@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"proa.dev/kinds/nodeaddress"
 )
 
 const (
@@ -40,13 +42,5 @@ func CheckName(name string) string {
 	if ip, err := netip.ParseAddr(name); err == nil && !ip.IsGlobalUnicast() {
 		return "it is an address that means another machine, or this one, to everybody"
 	}
-	labels := strings.Split(name, ".")
-	last := labels[len(labels)-1]
-	switch {
-	case labels[0] == "kubernetes", labels[0] == "localhost", last == "localhost", last == "localdomain":
-		return "the name is reserved"
-	case slices.Contains(labels, "svc"), strings.HasSuffix("."+name, ".cluster.local"):
-		return "names of Services are reserved"
-	}
-	return ""
+	return nodeaddress.ReservedName(name, "")
 }

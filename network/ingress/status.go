@@ -8,14 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"proa.dev/kinds/nodeaddr"
+	"proa.dev/kinds/nodeaddress"
 )
 
 // addressesOf are the addresses under which a node is reached from outside, if it has such, or else from inside. What no machine
 // can be reached at is none, nor what is inside ranges.
 func addressesOf(n *corev1.Node, ranges []netip.Prefix) (out []netip.Addr) {
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
-		if out = nodeaddr.Of(n, kind, ranges); len(out) > 0 {
+		if out = nodeaddress.Of(n, kind, ranges); len(out) > 0 {
 			return out
 		}
 	}
@@ -44,7 +44,7 @@ type surroundings struct {
 func statusOf(have []networkingv1.IngressLoadBalancerIngress, near surroundings, ports []int32) []networkingv1.IngressLoadBalancerIngress {
 	var out []networkingv1.IngressLoadBalancerIngress
 	others := map[string]bool{}
-	owners := nodeaddr.Owners(near.nodes, near.ranges)
+	owners := nodeaddress.Owners(near.nodes, near.ranges)
 	for _, n := range near.nodes {
 		for _, ip := range addressesOf(n, near.ranges) {
 			switch a := ip.String(); {

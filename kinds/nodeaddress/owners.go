@@ -1,6 +1,4 @@
-// Package nodeaddr says which of the addresses in the status of a Node other machines can reach it by. A Node is not believed
-// blindly: whoever leads traffic to an address of a node must not lead it to the node when the address is somebody else's.
-package nodeaddr
+package nodeaddress
 
 import (
 	"cmp"
@@ -10,12 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Of returns the addresses of one type in the status of a Node. Left out are names, loopback, link-local, multicast and
+// Of returns the addresses of one type in the status of a Node by which other machines can reach it. Whoever leads traffic to an
+// address of a node asks here, because the address may be somebody else's, whatever the Node says. Left out are names, loopback, link-local, multicast and
 // unspecified addresses, and those inside ranges: the networks of Pods and Services, where no node is.
 func Of(n *corev1.Node, kind corev1.NodeAddressType, ranges []netip.Prefix) (out []netip.Addr) {
 	for _, a := range n.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
-		if ip = ip.Unmap(); err != nil || a.Type != kind || special(ip) {
+		if ip = ip.Unmap(); err != nil || a.Type != kind || unusable(ip) != "" {
 			continue
 		}
 		if !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip) }) {
@@ -23,10 +22,6 @@ func Of(n *corev1.Node, kind corev1.NodeAddressType, ranges []netip.Prefix) (out
 		}
 	}
 	return out
-}
-
-func special(ip netip.Addr) bool {
-	return ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified()
 }
 
 // Owners returns for each address the name of the one Node whose it is: the first that was created, if several claim it.
