@@ -22,15 +22,15 @@ func slowAttacks() []Attack {
 				l.readAnswers(a.tally)
 				return nil
 			}},
-		{Name: "slow requests of HTTP/1.1", Unit: "pieces", Connections: 300, Planned: 1200, Silent: true,
+		{Name: "slow requests of HTTP/1.1", Unit: "pieces", Connections: 200, Planned: 800, Silent: true,
 			script: func(ctx context.Context, a *attacker) error {
 				return piecemeal(ctx, a, "http/1.1", "GET /version HTTP/1.1\r\nHost: localhost\r\n", "X-Slow: 1\r\n")
 			}},
-		{Name: "slow prefaces of HTTP/2", Unit: "pieces", Connections: 300, Planned: 1200, Silent: true,
+		{Name: "slow prefaces of HTTP/2", Unit: "pieces", Connections: 200, Planned: 800, Silent: true,
 			script: func(ctx context.Context, a *attacker) error {
 				return piecemeal(ctx, a, "h2", http2.ClientPreface[:8], http2.ClientPreface[8:9])
 			}},
-		{Name: "HTTP/2 without requests", Unit: "connections", Connections: 300, Planned: 300,
+		{Name: "HTTP/2 without requests", Unit: "connections", Connections: 200, Planned: 200,
 			script: func(ctx context.Context, a *attacker) error {
 				c, err := a.dialHTTP2(ctx, h2options{})
 				if err != nil {
