@@ -257,3 +257,28 @@ func isHTTP(e ast.Expr, name string) bool {
 	p, ok := s.X.(*ast.Ident)
 	return ok && p.Name == "http"
 }
+
+// TestTrustTableNamesTests holds that every test which the security guide names as the proof of a row exists.
+func TestTrustTableNamesTests(t *testing.T) {
+	text, err := os.ReadFile("docs/guide/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]bool{}
+	for _, f := range sources(t) {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && f.test {
+				have[fn.Name.Name] = true
+			}
+		}
+	}
+	named := regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(named) == 0 {
+		t.Fatal("docs/guide/security.md names no tests")
+	}
+	for _, m := range named {
+		if !have[m[1]] {
+			t.Errorf("docs/guide/security.md names %s, and there is no such test; name the one that proves the row", m[1])
+		}
+	}
+}
