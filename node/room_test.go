@@ -29,6 +29,7 @@ import (
 	"proa.dev/node/nodetest"
 	"proa.dev/node/self"
 	"proa.dev/proatest"
+	"proa.dev/run"
 	images "proa.dev/test/images/build"
 )
 
@@ -51,10 +52,11 @@ func newRoom(t *testing.T, change func(*node.Config)) *room {
 		t.Skipf("the image of the test cannot be built here: %v", err)
 	}
 	rt.Load(t, tool[0])
-	cluster := proatest.Start(t, proatest.Memory())
+	address := netip.MustParseAddr("198.51.100.7")
+	cluster := proatest.Start(t, proatest.Memory(), func(c *run.Config) { c.NodeRanges = []netip.Prefix{netip.PrefixFrom(address, address.BitLen())} })
 	as := cluster.Server.Client(&user.DefaultInfo{Name: "system:node:a", Groups: []string{user.NodesGroup, user.AllAuthenticated}})
 	r := &room{T: t, Client: cluster.Client, Room: rt, config: node.Config{
-		Config: self.Config{Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Version: "v1.37.1", Data: rt.Dir},
+		Config: self.Config{Name: "a", Addresses: []netip.Addr{address}, Version: "v1.37.1", Data: rt.Dir},
 		Client: as, Dir: filepath.Join(rt.Dir, "n"), Runtime: rt.Socket,
 		Issue: self.Ask(func() client.Client { return as }, certificatesv1.KubeletServingSignerName),
 		// How full the disk of this machine is says nothing about a node.
