@@ -157,6 +157,16 @@ func (c *Cluster) nodeName(claim *Claim, text string) string {
 		return c.reservedName(name)
 	case claim.Stored == nil && slices.Contains(c.ServingNames, name) && !c.isLocal(claim.Remote):
 		return "it is a name of the API server; give the node another name with --node"
+	case claim.Stored != nil:
+		return ""
+	}
+	// The name of a Node counts as one of its addresses (see Owns), so a name that is somebody else's address would keep the other
+	// node from that address and from certificates for it.
+	if other := owner(claim, name); other != "" {
+		return fmt.Sprintf("it is an address of the node %s; give this node another name with --node", other)
+	}
+	if ip, err := parse(name); err == nil && c.checkIP(claim, ip) != "" {
+		return fmt.Sprintf("it is an IP address, and not one that the node may have: the server sees the node at %s; give the node another name with --node", seenAt(claim.Remote))
 	}
 	return ""
 }

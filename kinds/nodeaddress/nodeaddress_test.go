@@ -38,7 +38,7 @@ func outcome(t *testing.T, line string) string {
 	for i := 1; i+1 < len(words); i += 2 {
 		said[words[i]] = words[i+1]
 	}
-	claim := &Claim{Node: node(words[0], said["wants"]), Others: slices.Values([]*corev1.Node{node("first", "192.0.2.1,first"), node("other", "192.0.2.8,other")})}
+	claim := &Claim{Node: node(words[0], said["wants"]), Others: slices.Values([]*corev1.Node{node("first", "192.0.2.1,first"), node("other", "192.0.2.8,other,other.example")})}
 	if text, ok := said["from"]; ok {
 		claim.Remote = netip.MustParseAddr(text)
 	}
