@@ -76,10 +76,17 @@ func mirror(ctx context.Context, a *kind.Admission, pod *corev1.Pod, node string
 
 // onlyNodesMirror keeps everybody else from making a mirror pod in the name of a node. The annotation alone may come from anybody, as
 // it always could: no node runs such a pod, and the node that it names deletes it. With the Node as its controller it would take the
-// place of the mirror of a static pod, and show people another spec than the one that runs.
+// place of the mirror of a static pod, and show people another spec than the one that runs. With another controller, such as a
+// ReplicaSet whose template has the annotation, node and controller would delete and create pods in turn without an end.
 func onlyNodesMirror(a *kind.Admission) error {
 	pod, ok := a.Object.(*corev1.Pod)
-	if !ok || a.Verb != "create" && a.Verb != "update" || !isMirror(pod) || !ofNode(pod) {
+	if !ok || a.Verb != "create" && a.Verb != "update" || !isMirror(pod) {
+		return nil
+	}
+	if by := metav1.GetControllerOf(pod); a.Verb == "create" && by != nil && !ofNode(pod) {
+		return a.Forbidf("a pod with the %q annotation shows what a node runs by itself, and is never one of the %s %q; remove the annotation from its template", corev1.MirrorPodAnnotationKey, by.Kind, by.Name)
+	}
+	if !ofNode(pod) {
 		return nil
 	}
 	if old, ok := a.Old.(*corev1.Pod); ok && isMirror(old) && ofNode(old) {
