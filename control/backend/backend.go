@@ -15,6 +15,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/kinds/check"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 )
@@ -188,11 +189,12 @@ func Port(p *corev1.Pod, port *corev1.ServicePort) (int32, bool) {
 	return 0, false
 }
 
-// Addresses are those of a pod in a family, in the usual form.
+// Addresses are those of a pod in a family, in the usual form. Left out is what no endpoint may be: a node says which addresses its
+// pods have, and with one that the API refuses, none of the other endpoints of a Service could be written any more.
 func Addresses(p *corev1.Pod, v6 bool) []string {
 	out := []string{}
 	for _, have := range p.Status.PodIPs {
-		if ip := netutils.ParseIPSloppy(have.IP); ip != nil && netutils.IsIPv6(ip) == v6 {
+		if ip := netutils.ParseIPSloppy(have.IP); ip != nil && netutils.IsIPv6(ip) == v6 && len(check.EndpointIP(have.IP, nil)) == 0 {
 			out = append(out, ip.String())
 		}
 	}

@@ -165,6 +165,13 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("version 6: %v", got)
 	}
 	old := pod(func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "010.0.0.01"}, {IP: "junk"}} })
+	bad := pod()
+	for _, ip := range []string{"127.0.0.1", "::1", "169.254.169.254", "fe80::1", "0.0.0.0", "::", "224.0.0.1", "::ffff:127.0.0.1", "x"} {
+		bad.Status.PodIPs = []corev1.PodIP{{IP: ip}}
+		if got := slices.Concat(Addresses(bad, false), Addresses(bad, true)); len(got) > 0 {
+			t.Errorf("%s becomes an endpoint that the API refuses: %v", ip, got)
+		}
+	}
 	if got := Addresses(old, false); !slices.Equal(got, []string{"10.0.0.1"}) {
 		t.Errorf("an address in an old form: %v", got)
 	}
