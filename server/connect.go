@@ -108,15 +108,16 @@ func (s *Server) connect(ctx context.Context, r *Request, rest string, q url.Val
 
 // also asks whether the client may use another verb than its own, too.
 func (s *Server) also(ctx context.Context, r *Request, verb string) error {
-	decision, reason, err := s.Authz.Authorize(ctx, authz.Attributes{
+	a := authz.Attributes{
 		User: r.User, Verb: verb, Namespace: r.Namespace, IsResource: true,
 		Group: r.Def.Group, Version: r.Def.Version, Resource: r.Def.Plural, Subresource: r.Sub.Name, Name: r.Name,
-	})
+	}
+	decision, reason, err := s.Authz.Authorize(ctx, a)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
 	if decision != authz.Allow {
-		return apierrors.NewForbidden(r.Def.Resource(), r.Name, errors.New(reason))
+		return authz.Forbidden(&a, reason)
 	}
 	return nil
 }

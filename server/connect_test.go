@@ -155,7 +155,7 @@ func TestStreamsOverHTTP(t *testing.T) {
 		{"a", "POST /pods/p/exec?container=c&stdout=1", "", "400 Upgrade request required"},
 		{"a", "POST /pods/none/exec", "", `404 pods "none" not found`},
 		{"reader", "POST /pods/p/exec?container=c", "", `403 pods "p" is forbidden: User "reader" cannot create resource "pods/exec" in API group "" in the namespace "ns": readers read`},
-		{"reader", "GET /pods/p/exec?container=c", "", `403 pods "p" is forbidden: readers read`},
+		{"reader", "GET /pods/p/exec?container=c", "", `403 pods "p" is forbidden: User "reader" cannot create resource "pods/exec" in API group "" in the namespace "ns": readers read`},
 
 		{"a", "GET /pods/p:80/proxy/a/b?x=1", "", "200 GET /a/b x=1  /api/v1/namespaces/ns/pods/p:80/proxy/a/b"},
 		{"a", "POST /pods/p:80/proxy/a", "text", "200 POST /a  text /api/v1/namespaces/ns/pods/p:80/proxy/a"},
@@ -260,9 +260,10 @@ func TestStreamsAreUpgraded(t *testing.T) {
 // TestReadersOfNodesRunNothing: a GET may become a stream that runs commands, so to read a node is not enough for it.
 func TestReadersOfNodesRunNothing(t *testing.T) {
 	h := newStreams(t)
+	const refused = `403 nodes "n" is forbidden: User "reader" cannot create resource "nodes/proxy" in API group "" at the cluster scope: readers read`
 	for path, want := range map[string]string{
-		"pods": "200 GET /pods?", "exec/ns/p/c?command=id&output=1": `403 nodes "n" is forbidden: readers read`,
-		"run/ns/p/c": `403 nodes "n" is forbidden: readers read`, "/attach/ns/p/c": `403 nodes "n" is forbidden: readers read`,
+		"pods": "200 GET /pods?", "exec/ns/p/c?command=id&output=1": refused,
+		"run/ns/p/c": refused, "/attach/ns/p/c": refused,
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/api/v1/nodes/n/proxy/"+path, http.NoBody)
 		if err != nil {
