@@ -163,6 +163,10 @@ func end(r *certificatesv1.CertificateSigningRequest) (first time.Time) {
 				by(expires.Add(keepFirst))
 				continue
 			}
+			if c.Reason == autoApproved && takesName(r) {
+				after(c.LastUpdateTime, firstLife+keepFirst)
+				continue
+			}
 			after(c.LastUpdateTime, keepAnswered)
 			if ok {
 				by(expires)

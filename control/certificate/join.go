@@ -2,9 +2,13 @@ package certificate
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
@@ -65,6 +70,10 @@ func (c *claim) rule() ruling {
 			return c.deny(reasonNodeMissing, fmt.Sprintf("There is no Node %q, and certificates are renewed for Nodes that exist. "+
 				"Start the agent of the node, which registers it, or join the node again.", c.name))
 		}
+		if by := c.takenBy(); by != "" {
+			return c.deny(reasonNameTaken, fmt.Sprintf("The name %q was given to another machine after this one had got its first certificate (request %s), by an administrator. "+
+				"Join with another name (--node).", c.name, by))
+		}
 		return ruling{approved: true}
 	}
 	only := tokenFor(c.request)
@@ -87,6 +96,48 @@ func (c *claim) rule() ruling {
 		}
 	}
 	return ruling{approved: true}
+}
+
+// takenBy is the request by which somebody else got the name of the node, with a token that was made for the node, after the one
+// who asks had got it first; empty if there is none. Who was first with a token for any name may be a stranger, who must not keep
+// the name that an administrator has given to another machine. Both are known by the certificates that they were given.
+func (c *claim) takenBy() string {
+	var first *certificatesv1.CertificateSigningRequest
+	for r := range c.others {
+		if keepsName(r) && slices.Contains(c.request.Spec.Extra[user.CredentialIDKey], credentialID(r.Status.Certificate)) {
+			first = r
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	for r := range c.others {
+		if takesName(r) && holdsName(r, c.name, c.now) && !r.CreationTimestamp.Time.Before(first.CreationTimestamp.Time) {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+// credentialID is how the API server calls whoever shows a certificate, in the extra of the user.
+func credentialID(cert []byte) string {
+	block, _ := pem.Decode(cert)
+	if block == nil {
+		return ""
+	}
+	sum := sha256.Sum256(block.Bytes)
+	return "X509SHA256=" + hex.EncodeToString(sum[:])
+}
+
+// takesName says that a request was made with a token for just this node. It stays for as long as a certificate is good that somebody
+// else has got for the name before, so that it is known who was given the name.
+func takesName(r *certificatesv1.CertificateSigningRequest) bool {
+	request, err := parse(r.Spec.Request)
+	if err != nil {
+		return false
+	}
+	node := nodeOf(r, request)
+	return node != "" && tokenFor(r) == node
 }
 
 // deny denies a request of a node or of the bearer of a token, who waits for the answer. What others ask for is left to people,

@@ -1,8 +1,10 @@
 package certificate_test
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/pem"
 	"testing"
 	"testing/synctest"
@@ -174,4 +176,26 @@ func leaf(t *testing.T, r *certificatesv1.CertificateSigningRequest) *x509.Certi
 		t.Fatal(err)
 	}
 	return c
+}
+
+// TestFirstHolderDoesNotKeepANameGivenToAnother holds that who got a name with a token for any node, and never registered it, gets
+// no further certificate when an administrator has given the name to another machine, which does.
+func TestFirstHolderDoesNotKeepANameGivenToAnother(t *testing.T) {
+	inYard(t, func(y yard) {
+		y.want("a stranger is first", y.ask(y.token(""), "stranger", "a"), "issued")
+		y.want("the machine comes too late", y.ask(y.token(""), "late", "a"), "NameTaken")
+		y.want("an administrator gives it the name", y.ask(y.token("a"), "machine", "a"), "issued")
+		y.node("a")
+		time.Sleep(23 * time.Hour)
+		with := func(request string) client.Client {
+			block, _ := pem.Decode(get(y.T, y.Client, request).Status.Certificate)
+			sum := sha256.Sum256(block.Bytes)
+			return y.Server.Client(&user.DefaultInfo{
+				Name: "system:node:a", Groups: []string{user.NodesGroup, user.AllAuthenticated},
+				Extra: map[string][]string{user.CredentialIDKey: {"X509SHA256=" + hex.EncodeToString(sum[:])}},
+			})
+		}
+		y.want("the stranger renews", y.ask(with("stranger"), "again-1", "a"), "NameTaken")
+		y.want("the machine renews", y.ask(with("machine"), "again-2", "a"), "issued")
+	})
 }
