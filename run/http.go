@@ -52,14 +52,14 @@ func (s *Server) newHTTPServer() *http.Server {
 	return h
 }
 
-// standardHTTP2 bounds the HTTP/2 server of net/http. A connection buffers as many bytes of unread bodies, and takes as large frames, as
+// standardHTTP2 bounds the HTTP/2 server of net/http. A connection buffers as many bytes of bodies that nobody reads yet, and takes as large frames, as
 // one of package h2; a client that takes nothing of an answer, or does not answer a ping, is given up as soon.
 func standardHTTP2() *http.HTTP2Config {
 	return &http.HTTP2Config{
 		MaxConcurrentStreams:          maxStreams,
 		MaxReadFrameSize:              16 << 10,
-		MaxReceiveBufferPerConnection: 1 << 20,
-		MaxReceiveBufferPerStream:     1 << 20,
+		MaxReceiveBufferPerConnection: h2.ConnectionWindow(maxStreams),
+		MaxReceiveBufferPerStream:     h2.StreamWindow,
 		SendPingTimeout:               30 * time.Second,
 		PingTimeout:                   15 * time.Second,
 		WriteByteTimeout:              2 * time.Minute,

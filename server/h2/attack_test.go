@@ -384,7 +384,7 @@ func (p *peer) upload(size, piece int, ids ...uint32) {
 	p.Helper()
 	all, windows, rest := defaultWindow, map[uint32]int{}, map[uint32]int{}
 	for _, id := range ids {
-		windows[id], rest[id] = bodyWindow, size
+		windows[id], rest[id] = StreamWindow, size
 		p.offer(id, "/", "content-length", strconv.Itoa(size))
 	}
 	answered := 0
@@ -456,12 +456,18 @@ func (p *peer) room(want int) {
 	}
 }
 
-// fill sends as much as all streams may send at the start.
+// fill sends as much as a stream may send at the start.
 func (p *peer) fill(id uint32) {
 	p.Helper()
-	for n := uploadWindow; n > 0; n -= smallestFrame {
+	for n := StreamWindow; n > 0; n -= smallestFrame {
 		p.must(p.WriteData(id, false, make([]byte, min(n, smallestFrame))))
 	}
+}
+
+// grown waits until the connection may send as much as a user may.
+func (p *peer) grown() {
+	p.Helper()
+	p.room(ConnectionWindow(rawConfig().Streams) - defaultWindow)
 }
 
 // What comes for a request whose handler has returned does not take the window away from others.
@@ -470,17 +476,18 @@ func TestDataNobodyReads(t *testing.T) {
 	open := make(chan struct{})
 	p := dialed(t, rawConfig(), gate(open))
 	p.known()
-	p.room(uploadWindow - defaultWindow)
-	p.offer(1, "/")
-	p.fill(1) // nobody reads it
+	p.grown()
+	for id := uint32(1); id < 20; id += 2 {
+		p.offer(id, "/")
+		p.fill(id) // nobody reads it
+	}
 	close(open)
-	p.see("answer 1 200")
-	p.see("reset 1 NO_ERROR")
-	p.fill(1) // the client has not read that yet
+	p.until("the handlers have returned", func() bool { return p.at(func(c *conn) bool { return len(c.streams) == 0 }) })
+	for id := uint32(1); id < 20; id += 2 {
+		p.fill(id) // the client has not read that it was reset
+	}
+	p.room(20*StreamWindow - bodyWindow/4)
 	p.alive()
-	p.offer(3, "/")
-	p.fill(3)
-	p.room(uploadWindow / 2)
 }
 
 // What a client has sent for a request that it then gives up is allowed again at once, though the handler has not noticed.
@@ -490,11 +497,13 @@ func TestResetGivesTheWindowBack(t *testing.T) {
 	p := dialed(t, rawConfig(), func(http.ResponseWriter, *http.Request) { <-open })
 	t.Cleanup(func() { close(open) })
 	p.known()
-	p.room(uploadWindow - defaultWindow)
-	p.offer(1, "/")
-	p.fill(1)
-	p.must(p.WriteRSTStream(1, http2.ErrCodeCancel))
-	p.room(uploadWindow / 2)
+	p.grown()
+	for id := uint32(1); id < 18; id += 2 {
+		p.offer(id, "/")
+		p.fill(id)
+		p.must(p.WriteRSTStream(id, http2.ErrCodeCancel))
+	}
+	p.room(bodyWindow / 2)
 }
 
 // A client that sends more than it may is told, whether that is more of a stream or of all.
@@ -505,6 +514,13 @@ func TestMoreThanTheWindow(t *testing.T) {
 	p.offer(1, "/hold")
 	p.fill(1)
 	p.must(p.WriteData(1, false, []byte("x")))
+	p.see("reset 1 FLOW_CONTROL_ERROR")
+
+	p = dialed(t, rawConfig(), plain)
+	p.offer(1, "/hold")
+	p.offer(3, "/hold")
+	p.fill(1)
+	p.must(p.WriteData(3, false, []byte("x")))
 	p.see("goaway FLOW_CONTROL_ERROR")
 }
 

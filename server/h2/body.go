@@ -20,7 +20,7 @@ func (i *inflow) take(n int) bool {
 
 // give counts what was read, and returns what the peer is to be told: something, once it is worth a frame.
 func (i *inflow) give(n int) int {
-	if i.owed += n; i.owed < i.size/4 {
+	if i.owed += n; i.owed < min(i.size, bodyWindow)/4 {
 		return 0
 	}
 	n, i.owed = i.owed, 0
@@ -59,7 +59,7 @@ type body struct {
 }
 
 func newBody(st *stream, length int64, shy bool) *body {
-	return &body{st: st, rest: length, shy: shy, small: length >= 0 && length <= smallBody, inflow: inflow{room: bodyWindow, size: bodyWindow}}
+	return &body{st: st, rest: length, shy: shy, small: length >= 0 && length <= smallBody, inflow: inflow{room: StreamWindow, size: StreamWindow}}
 }
 
 // add takes a piece. It is false when the client has not said that so much would come.
@@ -110,6 +110,18 @@ func (b *body) read(n int) {
 	b.st.conn.refund(b.st, n)
 }
 
+// widen allows the client to send more at a time, because somebody reads now. A body that fits into the window needs no more.
+func (b *body) widen() {
+	more := bodyWindow - b.inflow.size
+	if more <= 0 || b.whole || b.st.failed != nil || b.rest >= 0 && b.rest <= int64(b.inflow.room) {
+		return
+	}
+	b.inflow.size += more
+	b.inflow.room += more
+	b.st.conn.out.bytes = appendWindow(b.st.conn.out.bytes, b.st.id, more)
+	b.st.conn.flush(b.st)
+}
+
 // errClosed is what a handler gets that reads a body after it has closed it.
 var errClosed = errors.New("http: invalid Read on closed Body")
 
@@ -118,6 +130,9 @@ func (b *body) Read(p []byte) (int, error) {
 	c := b.st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !b.shy && !b.closed {
+		b.widen()
+	}
 	for {
 		switch {
 		case b.closed:
@@ -136,6 +151,7 @@ func (b *body) Read(p []byte) (int, error) {
 		case b.shy:
 			b.shy = false
 			c.out.bytes = appendHeaders(c.out.bytes, b.st.id, c.out.fields("100", nil, nil), false, c.out.frame)
+			b.widen()
 			c.flush(b.st)
 		default:
 			b.st.await()

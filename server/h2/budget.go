@@ -175,7 +175,7 @@ func (c *conn) authenticate() {
 		c.owner.unauthenticated.held.Add(-c.counted.Swap(0))
 	}
 	c.authenticated.Store(true)
-	more := uploadWindow - c.upload.size
+	more := ConnectionWindow(c.Streams) - c.upload.size
 	c.upload.size += more
 	c.upload.room += more
 	c.out.bytes = appendWindow(c.out.bytes, 0, more)

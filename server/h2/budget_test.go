@@ -279,16 +279,19 @@ func TestBodiesBeforeAuthentication(t *testing.T) {
 func TestWindowGrowsWithAuthentication(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
-		v.request(1, "POST", false, "authorization", "yes", "x-hold", "1")
-		v.after(0)
-		for range uploadWindow / smallestFrame {
-			if err := v.WriteData(1, false, make([]byte, smallestFrame)); err != nil {
-				t.Fatal(err)
+		streams := bubbleConfig().Streams
+		for id := range uint32(streams) {
+			v.request(2*id+1, "POST", false, "authorization", "yes", "x-hold", "1")
+			v.after(0)
+			for range StreamWindow / smallestFrame {
+				if err := v.WriteData(2*id+1, false, make([]byte, smallestFrame)); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 		v.wants(0)
-		if c := v.conn(); c.unread != uploadWindow {
-			t.Errorf("%d bytes are kept", c.unread)
+		if c := v.conn(); c.unread != streams*StreamWindow || c.upload.room != bodyWindow {
+			t.Errorf("%d bytes are kept, and there is room for %d", c.unread, c.upload.room)
 		}
 	})
 }

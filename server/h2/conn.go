@@ -18,10 +18,9 @@ import (
 )
 
 const (
-	// bodyWindow is how much of a body a client may send before its handler reads it, and uploadWindow how much of all bodies of a
-	// connection. Before a request of the connection is authenticated, that is only defaultWindow.
+	// StreamWindow is how much of a body a client may send before its handler reads it, and bodyWindow how much from then on.
+	StreamWindow = 64 << 10
 	bodyWindow   = 1 << 20
-	uploadWindow = 1 << 20
 	// smallBody is the size up to which a body is collected before its handler starts.
 	smallBody = 64 << 10
 	// mostFragments bounds the frames that the head of one request is cut into.
@@ -31,6 +30,11 @@ const (
 	// evictedLingering is the same when its memory is needed.
 	evictedLingering = 50 * time.Millisecond
 )
+
+// ConnectionWindow is how much of all bodies of a connection a client may send. Before a request of the connection is authenticated, that
+// is only defaultWindow. It is more than what handlers that do not read yet can leave in it, all together: they may wait for one that
+// reads, for example for memory that it holds, and must not take the window away from it.
+func ConnectionWindow(streams int) int { return streams*StreamWindow + bodyWindow }
 
 // conn is one connection.
 type conn struct {
@@ -96,7 +100,7 @@ func newConn(ctx context.Context, cfg *Config, socket net.Conn, state *tls.Conne
 	c.decoder.SetMaxStringLength(cfg.Header)
 	c.out.init(&c.mu)
 	c.out.bytes = appendSettings(c.out.bytes, choice{settingStreams, uint32(c.Streams)}, choice{settingFrame, smallestFrame},
-		choice{settingHeaders, uint32(c.Header)}, choice{settingWindow, bodyWindow})
+		choice{settingHeaders, uint32(c.Header)}, choice{settingWindow, StreamWindow})
 	return c
 }
 

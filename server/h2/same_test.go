@@ -31,7 +31,7 @@ func kinds() map[string]func(*http.Server) {
 			Attach(s, Config{Streams: 250, Header: 1 << 20, Greeting: 10 * time.Second, Idle: time.Minute, Log: slog.New(slog.DiscardHandler)})
 		},
 		"net/http": func(s *http.Server) {
-			s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 1 << 20}
+			s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerConnection: ConnectionWindow(250), MaxReceiveBufferPerStream: StreamWindow}
 		},
 	}
 }
@@ -547,5 +547,50 @@ func TestPromisedLength(t *testing.T) {
 	}
 	if err := <-refused; !errors.Is(err, http.ErrContentLength) {
 		t.Errorf("the handler was told: %v", err)
+	}
+}
+
+// TestHandlersThatWaitDoNotHoldUpOthers: requests whose handlers do not read their bodies yet, because they wait for what another one holds,
+// leave that one enough of the window of their connection.
+func TestHandlersThatWaitDoNotHoldUpOthers(t *testing.T) {
+	t.Parallel()
+	for name, attach := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const all, size = 100, 1 << 20
+			turn := make(chan struct{}, 1) // what one holds and others wait for
+			turn <- struct{}{}
+			s := newSite(t, attach, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if known, ok := w.(interface{ Authenticated() }); ok {
+					known.Authenticated()
+				}
+				select {
+				case <-turn:
+				case <-r.Context().Done():
+					return
+				}
+				n, _ := io.Copy(io.Discard, r.Body)
+				turn <- struct{}{}
+				fmt.Fprint(w, n)
+			}))
+			ctx, stop := context.WithTimeout(t.Context(), patience)
+			defer stop()
+			var wg sync.WaitGroup
+			for range all {
+				wg.Go(func() {
+					req, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.base, strings.NewReader(strings.Repeat("x", size)))
+					res, err := s.Do(req)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer res.Body.Close()
+					if got, _ := io.ReadAll(res.Body); string(got) != fmt.Sprint(size) {
+						t.Errorf("the handler has read %q", got)
+					}
+				})
+			}
+			wg.Wait()
+		})
 	}
 }
