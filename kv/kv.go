@@ -59,6 +59,8 @@ type Range struct {
 	Limit int64
 	// Rev reads the past as of that revision; 0 reads the present, linearizably.
 	Rev int64
+	// Uncounted says that nobody wants to know Page.Total, which takes time to find out. It is then 0, or still right.
+	Uncounted bool
 }
 
 // Page is the answer to a Range.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -248,8 +247,9 @@ func (s *Server) continued(ctx context.Context, r *Request) (*List, error) {
 	return s.past(ctx, r, t.Rev, prefix+t.Start, true)
 }
 
-// pastPart is how many objects are read from the past at a time.
-const pastPart = 500
+// pastPart is how many objects are read from the past at a time, and pastReaders is how many requests do that at a time: how large the
+// objects are is known only when they are here.
+const pastPart, pastReaders = 100, 4
 
 // pastCost is how many bytes an object of the past takes for each byte in the store. Unlike one of the cache it is nobody else's.
 const pastCost = 6
@@ -266,17 +266,34 @@ func (r *Request) holds(pairs []kv.Pair) bool {
 	return r.answer.Grow(pastCost * size)
 }
 
+// readPast reads a part of the past from the store, and says whether the answer may hold it.
+func (s *Server) readPast(ctx context.Context, r *Request, q kv.Range) (page kv.Page, held bool, err error) {
+	select {
+	case s.pasts <- struct{}{}:
+		defer func() { <-s.pasts }()
+	case <-ctx.Done():
+		return page, false, ctx.Err()
+	}
+	page, err = s.State.Store.List(ctx, q)
+	if held = err == nil && r.holds(page.Pairs); !held {
+		page.Pairs = nil
+	}
+	return page, held, err
+}
+
 // past reads a page from the store at a revision. A negative one means the newest: what an inconsistent
 // continue token asks for.
 func (s *Server) past(ctx context.Context, r *Request, rev int64, from string, isContinue bool) (*List, error) {
 	def, o := r.Def.Storage(), &r.Options.List
 	prefix := scope(def, r.Namespace)
 	keep := hubKeep(r.Def, o.keep(r.Def))
-	// Without a limit it is read in parts, too, and what was read is counted.
-	q := kv.Range{Prefix: prefix, From: from, Limit: cmp.Or(o.Limit, pastPart), Rev: max(rev, 0)}
-	l := &List{}
-	for {
-		page, err := s.State.Store.List(ctx, q)
+	q := kv.Range{Prefix: prefix, From: from, Limit: pastPart, Rev: max(rev, 0)}
+	l, rest := &List{}, int64(0)
+	for full := false; !full; {
+		if o.Limit > 0 && keep == nil {
+			q.Limit = min(pastPart, o.Limit-int64(len(l.Items)))
+		}
+		page, held, err := s.readPast(ctx, r, q)
 		if errors.Is(err, kv.ErrCompacted) {
 			return nil, expired(isContinue, strings.TrimPrefix(from, prefix))
 		}
@@ -286,11 +303,15 @@ func (s *Server) past(ctx context.Context, r *Request, rev int64, from string, i
 		if err != nil {
 			return nil, storeError(err)
 		}
-		if rev <= 0 {
-			rev = page.Rev
+		if !q.Uncounted {
+			rest, q.Uncounted = page.Total, true
+			if rev <= 0 {
+				rev = page.Rev
+			}
+			q.Rev = rev
+			l.Meta.ResourceVersion = strconv.FormatInt(rev, 10)
 		}
-		q.Rev = rev
-		if !r.holds(page.Pairs) {
+		if full = !held; full && (o.Limit == 0 || len(l.Items) == 0) { // a page may be shorter than its limit, but not empty
 			return nil, tooMany()
 		}
 		for _, p := range page.Pairs {
@@ -298,24 +319,24 @@ func (s *Server) past(ctx context.Context, r *Request, rev int64, from string, i
 			if err != nil {
 				return nil, err
 			}
+			q.From = p.Key + "\x00"
+			rest--
 			if keep == nil || keep(e.Object) {
 				l.Items = append(l.Items, e)
 			}
-		}
-		more := page.Total - int64(len(page.Pairs))
-		l.Meta.ResourceVersion = strconv.FormatInt(rev, 10)
-		if more <= 0 {
-			return l, nil
-		}
-		q.From = page.Pairs[len(page.Pairs)-1].Key + "\x00"
-		if o.Limit > 0 && int64(len(l.Items)) >= o.Limit {
-			l.Meta.Continue = token{Rev: rev, Start: strings.TrimPrefix(q.From, prefix)}.encode()
-			if keep == nil {
-				l.Meta.RemainingItemCount = &more
+			if full = o.Limit > 0 && int64(len(l.Items)) >= o.Limit; full {
+				break
 			}
+		}
+		if rest <= 0 || held && len(page.Pairs) == 0 {
 			return l, nil
 		}
 	}
+	l.Meta.Continue = token{Rev: rev, Start: strings.TrimPrefix(q.From, prefix)}.encode()
+	if keep == nil {
+		l.Meta.RemainingItemCount = &rest
+	}
+	return l, nil
 }
 
 // expired is the answer to a continue token whose revision is gone. It carries a token with which the rest can be

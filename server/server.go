@@ -83,7 +83,8 @@ type Server struct {
 	queue   *queue
 	turns   turns
 	memory  memory
-	watches atomic.Int64 // open now
+	watches atomic.Int64  // open now
+	pasts   chan struct{} // a place for each of those that read the past
 
 	reading, writing, lasting atomic.Int64 // requests that are being served
 }
@@ -106,5 +107,5 @@ func New(c Config) *Server {
 		c.Authz = patient{c.Authz, NewRBACView(c.State)}
 	}
 	boundPatches()
-	return &Server{Config: c, queue: newQueue(c.State, c.Fair), memory: newMemory(c.Memory)}
+	return &Server{Config: c, queue: newQueue(c.State, c.Fair), memory: newMemory(c.Memory), pasts: make(chan struct{}, pastReaders)}
 }

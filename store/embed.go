@@ -153,7 +153,7 @@ func (l *local) read(ctx context.Context, s span) (page, error) {
 	}
 	tx := l.server.KV().Read(mode, traceutil.TODO())
 	defer tx.End()
-	r, err := tx.Range(ctx, s.key, mvccEnd(s.end), mvcc.RangeOptions{Limit: s.limit, Rev: s.rev, WithTotalCount: true})
+	r, err := tx.Range(ctx, s.key, mvccEnd(s.end), mvcc.RangeOptions{Limit: s.limit, Rev: s.rev, WithTotalCount: !s.uncounted})
 	if err != nil {
 		return page{}, err
 	}

@@ -12,6 +12,7 @@ import (
 type span struct {
 	key, end   []byte
 	rev, limit int64
+	uncounted  bool // how many there are is not asked for
 }
 
 // page is the answer to a span. rev is the present revision, also when the past was read.
@@ -47,7 +48,7 @@ func (e *Etcd) List(ctx context.Context, r kv.Range) (kv.Page, error) {
 		return kv.Page{}, err
 	}
 	defer end()
-	s := span{key: firstKey(r.Prefix), end: endOf(r.Prefix), rev: r.Rev, limit: r.Limit}
+	s := span{key: firstKey(r.Prefix), end: endOf(r.Prefix), rev: r.Rev, limit: r.Limit, uncounted: r.Uncounted}
 	if r.From != "" {
 		s.key = []byte(r.From)
 	}
