@@ -39,8 +39,13 @@ func (s *Server) writeAnswer(w *recorder, req *http.Request, res *Response, e *e
 		return
 	}
 	if n := int64(buf.Len()); n > piece && !w.lease.Grow(n) {
-		s.fail(w, req, tooMany())
-		return
+		if req.Method == http.MethodGet {
+			s.fail(w, req, tooMany())
+			return
+		}
+		if !w.lease.Force(n) { // what was asked for is done: nobody may be told to ask again
+			panic(http.ErrAbortHandler)
+		}
 	}
 	w.seat.free()
 	w.lease.Shrink(leastHeld + int64(buf.Len()))

@@ -445,3 +445,32 @@ func TestWebSocketsThatFailLeaveNothing(t *testing.T) {
 		t.Errorf("%d watches are open", open)
 	}
 }
+
+// TestWritesThatAreDoneAreNotRefused: when there is no memory for a large answer, a client is told to ask again only if nothing was done
+// for it. A write that has happened is answered, or its connection ends.
+func TestWritesThatAreDoneAreNotRefused(t *testing.T) {
+	r := newMemoryRig(t, 100)
+	r.fill(1, 200<<10)
+	r.memory.answers = budget.New(4 * 256 << 10)
+	held, _ := r.memory.answers.Force("alice", 128<<10)
+	w := newSocket(-1)
+	if r.send(w, "alice", "GET", mapsPath+"/m0000", nil); w.code != http.StatusTooManyRequests {
+		t.Errorf("an object is read: %d", w.code)
+	}
+	body := func(size int) io.Reader {
+		return strings.NewReader(fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":"%s"}}`, strings.Repeat("x", size)))
+	}
+	w = newSocket(-1)
+	if r.send(w, "alice", "POST", mapsPath, body(200<<10), "Content-Type: application/json"); w.code != http.StatusCreated || !json.Valid(w.got.Bytes()) {
+		t.Errorf("an object is created: %d %.200s", w.code, w.got.String())
+	}
+	w = newSocket(-1)
+	aborted := r.send(w, "alice", "PUT", mapsPath+"/large", body(400<<10), "Content-Type: application/json")
+	if !aborted || w.code != 0 {
+		t.Errorf("an object is written, and there is no memory at all: aborted %v, %d", aborted, w.code)
+	}
+	held.Release()
+	if now, _ := r.memory.answers.Held(); now != 0 {
+		t.Errorf("%d are held", now)
+	}
+}
