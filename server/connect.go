@@ -65,6 +65,7 @@ func (s *Server) serveStream(w *recorder, req *http.Request, r *Request, rest st
 		s.fail(w, req, err)
 		return
 	}
+	markLasting(w.ResponseWriter)
 	says := responder{s}
 	switch target.Shape {
 	case kind.Text:

@@ -377,3 +377,26 @@ func (onlyOpenAPI) Authorize(_ context.Context, a authz.Attributes) (authz.Decis
 	}
 	return authz.NoOpinion, "", nil
 }
+
+// pausing is an answer whose client may pause when it is told so.
+type pausing struct {
+	*httptest.ResponseRecorder
+	lasting bool
+}
+
+func (p *pausing) Lasting() { p.lasting = true }
+
+// TestLogsMayPause: the HTTP/2 server is told of logs that may be followed for as long as somebody likes, and of no refusals and lists.
+func TestLogsMayPause(t *testing.T) {
+	handler := newStreams(t).Config.Handler
+	for path, want := range map[string]bool{
+		"/api/v1/namespaces/ns/pods/p/log?container=c": true, "/api/v1/namespaces/ns/pods/none/log": false,
+		"/api/v1/namespaces/ns/pods": false, "/api/v1/namespaces/ns/pods/p": false,
+	} {
+		w := &pausing{ResponseRecorder: httptest.NewRecorder()}
+		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if w.lasting != want {
+			t.Errorf("%s: %v, %d %.200s", path, w.lasting, w.Code, w.Body)
+		}
+	}
+}

@@ -324,6 +324,16 @@ func (w *response) Authenticated() {
 	w.conn.authenticate()
 }
 
+// Lasting says that the client may pause for as long as it likes: somebody reads a log page by page. It counts only on a connection on which
+// a request has been authenticated. A client whose socket takes nothing is given up all the same.
+func (w *response) Lasting() {
+	w.conn.mu.Lock()
+	defer w.conn.mu.Unlock()
+	if w.conn.authenticated.Load() {
+		w.st.lasting, w.st.stalled = true, time.Time{}
+	}
+}
+
 // SetWriteDeadline ends the stream at a time: it is reset, and the handler's next write, or the one that waits, fails. The zero time is never.
 func (w *response) SetWriteDeadline(t time.Time) error {
 	w.late.set(w.conn, t, func() {

@@ -103,7 +103,7 @@ func (c *conn) expire(st *stream, why code) {
 
 // stalls notes since when a stream waits for its client. The lock is held.
 func (c *conn) stalls(st *stream) {
-	if st.stalled.IsZero() {
+	if st.stalled.IsZero() && !st.lasting {
 		st.stalled = time.Now()
 		c.lookAt(st.stalled.Add(c.stallLimit()))
 	}

@@ -204,6 +204,40 @@ func TestStalledAnswersEnd(t *testing.T) {
 	}
 }
 
+// TestLastingAnswersMayPause holds that a client of a stream that lasts, such as a log that somebody reads page by page, may take nothing
+// for as long as it likes and then go on. That of a stranger may not.
+func TestLastingAnswersMayPause(t *testing.T) {
+	t.Parallel()
+	for _, known := range []bool{true, false} {
+		got := make(chan error, 1)
+		inBubble(t, bubbleConfig(), func(w http.ResponseWriter, r *http.Request) {
+			if known {
+				w.(interface{ Authenticated() }).Authenticated()
+			}
+			w.(interface{ Lasting() }).Lasting()
+			answering(1<<20, got)(w, r)
+		}, func(v *visitor) {
+			v.request(1, "GET", true)
+			v.after(10 * stall)
+			if ended := len(got) == 1; ended == known {
+				t.Fatalf("known %v: ended %v", known, ended)
+			}
+			if !known {
+				return
+			}
+			for _, id := range []uint32{0, 1} {
+				if err := v.WriteWindowUpdate(id, 2<<20); err != nil {
+					t.Fatal(err)
+				}
+			}
+			v.after(time.Second)
+			if err := <-got; err != nil {
+				t.Errorf("the handler was told %v", err)
+			}
+		})
+	}
+}
+
 // TestWriteDeadlines holds that the deadline of an answer ends it in whatever way the client does not take it: the stream is reset, and the
 // handler's write fails with os.ErrDeadlineExceeded. A deadline can be moved, and one that has passed counts at once.
 func TestWriteDeadlines(t *testing.T) {

@@ -32,6 +32,7 @@ type stream struct {
 	cost     int       // what its header counts in the memory of the connection
 	since    time.Time // when it came, if its body is being collected
 	stalled  time.Time // since when the client takes nothing of the answer; zero while it does
+	lasting  bool      // the client may take nothing of the answer for as long as it likes
 	starving bool      // it waits for the window of the connection
 }
 
