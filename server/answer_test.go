@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -473,4 +474,36 @@ func TestWritesThatAreDoneAreNotRefused(t *testing.T) {
 	if now, _ := r.memory.answers.Held(); now != 0 {
 		t.Errorf("%d are held", now)
 	}
+}
+
+// TestExemptRequestsDoNotWaitForMemory: while many users hold all of it, and very many wait, administrators and probes are answered.
+func TestExemptRequestsDoNotWaitForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMemoryRig(t, 100)
+		r.fill(1, 100)
+		r.memory.answers = budget.New(32 * piece)
+		ctx, stop := context.WithCancel(t.Context())
+		for i := range 4 {
+			lease, _ := r.memory.answers.Take(ctx, fmt.Sprint("holder", i), 8*piece)
+			defer lease.Release()
+		}
+		for i := range 100 {
+			go func() { _, _ = r.memory.answers.Take(ctx, fmt.Sprint("waiter", i), piece) }()
+		}
+		lease, _ := r.memory.answers.Force("anybody", 16*piece) // refusals that strangers do not read
+		defer lease.Release()
+		synctest.Wait()
+		for who, path := range map[string]string{"anybody": "/healthz", "root system:masters": mapsPath + "/m0000", "root2 system:masters": mapsPath} {
+			start, w := time.Now(), newSocket(-1)
+			if r.send(w, who, "GET", path, nil); w.code > http.StatusOK || w.got.Len() == 0 || time.Since(start) != 0 {
+				t.Errorf("%s %s: %d after %v", who, path, w.code, time.Since(start))
+			}
+		}
+		w := newSocket(-1)
+		if r.send(w, "bob", "GET", mapsPath+"/m0000", nil); w.code != http.StatusTooManyRequests {
+			t.Errorf("somebody who is not exempt: %d", w.code)
+		}
+		stop()
+		synctest.Wait()
+	})
 }

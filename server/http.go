@@ -106,7 +106,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	by := &asker{who, s.queue.ofHTTP(&rt, req.URL.Path, who), start}
 	tell(head, &by.flow)
 	if !out.lasting {
-		if err := s.admit(ctx, out, who.GetName()); err != nil {
+		if err := s.admit(ctx, out, &rt, by); err != nil {
 			s.fail(out, req, err)
 			return
 		}

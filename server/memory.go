@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -54,8 +55,20 @@ func leased(err error) error {
 	return err
 }
 
-// admit leases the memory of an answer for a request, before anything is done for it.
-func (s *Server) admit(ctx context.Context, w *recorder, user string) (err error) {
+// admit leases the memory of an answer for a request, before anything is done for it. Requests that are exempt from waiting for
+// a seat, those of administrators and probes of health, do not wait for memory either.
+func (s *Server) admit(ctx context.Context, w *recorder, rt *route, by *asker) (err error) {
+	user := by.GetName()
+	if by.flow.Level == flowcontrolv1.PriorityLevelConfigurationNameExempt {
+		size := int64(piece)
+		if !rt.resource { // a probe: it is small, and what else strangers hold does not keep it out
+			size, user = leastHeld, "probes of "+user
+		}
+		var ok bool
+		if w.lease, ok = s.memory.answers.Exempt(user, size); ok {
+			return nil
+		}
+	}
 	if w.lease, err = s.memory.answers.Take(ctx, user, piece); err != nil {
 		s.admitRefusal(w, user)
 	}

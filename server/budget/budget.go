@@ -2,7 +2,7 @@
 // bytes before it spends them, waits while its user or the server has none left, and is refused when that takes too long.
 //
 // A lease that is larger than what a user may hold is given to a user who holds nothing: so a large request is served alone
-// and is not refused for ever. What is held never exceeds the total by more than one such lease.
+// and is not refused for ever. What is held never exceeds the total by more than one such lease, and what Force and Exempt give.
 package budget
 
 import (
@@ -33,7 +33,7 @@ type Budget struct {
 	held     int64
 	peak     int64
 	accounts map[string]*account
-	waiting  []*waiter // in the order of their arrival
+	waiting  []*waiter // by rank, and then in the order of their arrival
 }
 
 // account is what one user holds.
@@ -46,6 +46,7 @@ type account struct {
 type waiter struct {
 	account *account
 	bytes   int64
+	rank    int // how many requests of its user waited when it came
 	granted chan struct{}
 }
 
@@ -74,9 +75,10 @@ func (b *Budget) Take(ctx context.Context, user string, bytes int64) (Lease, err
 		b.mu.Unlock()
 		return Lease{}, ErrBusy
 	}
-	w := &waiter{account: a, bytes: bytes, granted: make(chan struct{})}
+	w := &waiter{account: a, bytes: bytes, rank: a.waiting, granted: make(chan struct{})}
 	a.waiting++
-	b.waiting = append(b.waiting, w)
+	at, _ := slices.BinarySearchFunc(b.waiting, w.rank+1, func(o *waiter, rank int) int { return o.rank - rank })
+	b.waiting = slices.Insert(b.waiting, at, w)
 	b.grant()
 	b.mu.Unlock()
 	return b.wait(ctx, w)
@@ -115,6 +117,18 @@ func (b *Budget) Force(user string, bytes int64) (l Lease, ok bool) {
 	defer b.mu.Unlock()
 	a := b.account(user)
 	if a.held+bytes > 2*b.each {
+		return Lease{}, false
+	}
+	b.hold(a, bytes)
+	return Lease{b, a, bytes}, true
+}
+
+// Exempt leases bytes for a user whatever others hold or wait for, as long as the user holds no more than its share.
+func (b *Budget) Exempt(user string, bytes int64) (l Lease, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.account(user)
+	if !b.affords(a, bytes) {
 		return Lease{}, false
 	}
 	b.hold(a, bytes)
@@ -231,7 +245,8 @@ func (b *Budget) contested() bool {
 	return slices.ContainsFunc(b.waiting, func(w *waiter) bool { return b.affords(w.account, w.bytes) })
 }
 
-// grant gives leases to those who wait, in the order of their arrival. A user who holds too much is passed over; one for whom
+// grant gives leases to those who wait: the first of every user, then the second of every user, so that nobody is kept out by
+// those of whom very many wait. A user who holds too much is passed over; one for whom
 // only the total is too small holds up those behind.
 func (b *Budget) grant() {
 	kept := b.waiting[:0]

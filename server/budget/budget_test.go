@@ -188,3 +188,29 @@ func TestManyWaiters(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitersOfAllUsersTakeTurns: a user of whom one request waits is not behind hundreds of others of one user, or of a few.
+func TestWaitersOfAllUsersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(400)
+		var held []*budget.Lease
+		for i := range 4 {
+			held = append(held, take(t, b, fmt.Sprint("holder", i), 100))
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer stop()
+		for i := range 500 {
+			waiting(ctx, b, fmt.Sprint("many", i%5), 20)
+		}
+		_, done := waiting(ctx, b, "node", 20)
+		if granted(done) {
+			t.Fatal("more is held than there is")
+		}
+		held[0].Release() // it is enough for five
+		held[1].Release()
+		if !granted(done) {
+			t.Error("it waits behind all the others")
+		}
+	})
+}
