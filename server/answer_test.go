@@ -507,3 +507,45 @@ func TestExemptRequestsDoNotWaitForMemory(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestRefusalsAreCounted: every refusal that a client does not read counts as held by its user, in whatever place the request is refused,
+// and there is an end to them.
+func TestRefusalsAreCounted(t *testing.T) {
+	for name, ask := range map[string][]string{
+		"a stranger": {"", mapsPath}, "timeout": {"eve", "/?timeout=invalid"}, "impersonation": {"eve", mapsPath, "Impersonate-Group: g"},
+		"a stream": {"eve", "/api/v1/namespaces/ns/pods/none/log"}, "a stream of nothing": {"eve", "/api/v1/namespaces/ns/nothing/none/log"},
+		"a stranger's stream": {"", "/api/v1/namespaces/ns/pods/none/log"}, "an object": {"eve", mapsPath + "/none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newMemoryRig(t, 100)
+				r.fill(1, 1)
+				r.memory.answers = budget.New(4 * 20 * piece)
+				var wg sync.WaitGroup
+				var sockets []*socket
+				for range 10000 {
+					w := newSocket(0)
+					sockets = append(sockets, w)
+					wg.Go(func() { r.send(w, ask[0], "GET", ask[1], nil, ask[2:]...) })
+					synctest.Wait()
+				}
+				sent := 0
+				for _, w := range sockets {
+					if w.began() {
+						sent++
+					}
+				}
+				if now, _ := r.memory.answers.Held(); sent == 0 || sent > 2*20*piece/leastHeld || now < int64(sent)*leastHeld {
+					t.Errorf("%d refusals are being sent, %d bytes are held", sent, now)
+				}
+				for _, w := range sockets {
+					_ = w.SetWriteDeadline(time.Unix(1, 0))
+				}
+				wg.Wait()
+				if now, _ := r.memory.answers.Held(); now != 0 {
+					t.Errorf("%d are held in the end", now)
+				}
+			})
+		})
+	}
+}

@@ -44,7 +44,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if rt.verb == "list" && truth(req.URL.Query(), "watch") {
 		rt.verb = "watch"
 	}
-	out := &recorder{ResponseWriter: w, lasting: rt.resource && lasts(rt.sub)}
+	out := &recorder{ResponseWriter: w, user: user.Anonymous, lasting: rt.resource && lasts(rt.sub)}
 	inflight := s.inflight(&rt)
 	inflight.Add(1)
 	defer func() {
@@ -72,7 +72,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if !rt.lasts(req.URL.Path) {
 		timeout, err := timeoutOf(req)
 		if err != nil {
-			s.admitRefusal(out, user.Anonymous)
 			out.trail = s.trail(req, &rt, nil, id, start)
 			s.fail(out, req, err)
 			return
@@ -84,12 +83,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	who, err := s.Authn.Request(req)
 	if err != nil {
 		s.Log.Debug("not authenticated", "path", req.URL.Path, "err", err)
-		s.admitRefusal(out, user.Anonymous)
 		out.trail = s.trail(req, &rt, nil, id, start)
 		s.fail(out, req, apierrors.NewUnauthorized("Unauthorized"))
 		return
 	}
 	markAuthenticated(w, who)
+	out.user = who.GetName()
 	if out.trail = s.trail(req, &rt, who, id, start); out.trail.Untold() {
 		out.trail = nil
 		http.Error(out, fmt.Sprintf("Internal Server Error: %q: %v", req.RequestURI, errUntold), http.StatusInternalServerError)
@@ -395,7 +394,9 @@ func (s *Server) fail(w http.ResponseWriter, req *http.Request, err error) {
 	if rec, ok := w.(*recorder); ok {
 		s.answeredStatus(rec.trail, st)
 		rec.seat.free()
-		rec.lease.Shrink(leastHeld)
+		if !s.admitRefusal(rec) {
+			return
+		}
 	}
 	if st.Code >= 500 {
 		s.Log.Warn("request failed", "method", req.Method, "path", req.URL.Path, "code", st.Code, "err", err)

@@ -69,19 +69,24 @@ func (s *Server) admit(ctx context.Context, w *recorder, rt *route, by *asker) (
 			return nil
 		}
 	}
-	if w.lease, err = s.memory.answers.Take(ctx, user, piece); err != nil {
-		s.admitRefusal(w, user)
-	}
+	w.lease, err = s.memory.answers.Take(ctx, user, piece)
 	return leased(err)
 }
 
-// admitRefusal leases the memory of a small answer that says why there is no other one. A user whose clients have not read
-// very many of these is not answered at all.
-func (s *Server) admitRefusal(w *recorder, user string) {
-	var ok bool
-	if w.lease, ok = s.memory.answers.Force(user, leastHeld); !ok {
-		panic(http.ErrAbortHandler)
+// admitRefusal sees to it that an answer which says why there is no other one holds memory, but little: also one to a stranger, or about
+// a stream that does not begin. A user whose clients have not read very many of these is not answered at all.
+func (s *Server) admitRefusal(w *recorder) bool {
+	w.lease.Shrink(leastHeld)
+	if w.lease != (budget.Lease{}) || w.code != 0 {
+		return true
 	}
+	var ok bool
+	if w.lease, ok = s.memory.answers.Force(w.user, leastHeld); !ok {
+		w.broken = http.ErrAbortHandler
+		return false
+	}
+	w.lasting = false
+	return true
 }
 
 // admitBody leases memory for a body of a length, which is -1 when the client does not say it.

@@ -18,6 +18,7 @@ import (
 // that the client must take in time.
 type recorder struct {
 	http.ResponseWriter
+	user   string // who asks; the one who authenticated, if that is for another
 	code   int
 	bytes  int64
 	trail  *audit.Trail // nil for none
