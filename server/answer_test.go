@@ -549,3 +549,22 @@ func TestRefusalsAreCounted(t *testing.T) {
 		})
 	}
 }
+
+// TestLargeRefusalsAreCounted: a refusal that repeats a large part of its request counts as much.
+func TestLargeRefusalsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMemoryRig(t, 100)
+		w := newSocket(0)
+		var wg sync.WaitGroup
+		wg.Go(func() { r.send(w, "eve", "GET", mapsPath+"?labelSelector="+strings.Repeat("a", 500_000), nil) })
+		synctest.Wait()
+		if now, _ := r.memory.answers.Held(); now < 500_000 {
+			t.Errorf("%d are held for %d bytes", now, w.largest)
+		}
+		_ = w.SetWriteDeadline(time.Unix(1, 0))
+		wg.Wait()
+		if now, _ := r.memory.answers.Held(); now != 0 {
+			t.Errorf("%d are held in the end", now)
+		}
+	})
+}

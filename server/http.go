@@ -414,6 +414,11 @@ func (s *Server) fail(w http.ResponseWriter, req *http.Request, err error) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
+	// A refusal may repeat what is wrong with the request, and be as large.
+	if rec, ok := w.(*recorder); ok && buf.Len() > leastHeld && !rec.lease.Force(int64(buf.Len())) {
+		rec.broken = http.ErrAbortHandler
+		return
+	}
 	send(w, req, int(st.Code), f.media.ContentType(), buf.Bytes())
 }
 
