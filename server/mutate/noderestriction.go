@@ -38,7 +38,10 @@ func restrictNode(ctx context.Context, a *kind.Admission, facts NodeFacts) error
 	}
 	switch a.Def.Resource() {
 	case schema.GroupResource{Resource: "pods"}:
-		return nodesPod(ctx, a, node)
+		if err := nodesPod(ctx, a, node); err != nil {
+			return err
+		}
+		return nodesPodAddresses(ctx, a, facts)
 	case schema.GroupResource{Resource: "nodes"}:
 		if err := itself(a, node); err != nil {
 			return err

@@ -37,9 +37,11 @@ func nodesAddresses(ctx context.Context, a *kind.Admission, facts NodeFacts) err
 	}
 	claim.Stored, _ = a.Old.(*corev1.Node)
 	if claim.IsNew() {
-		if err := lookAround(ctx, a, &cluster, claim); err != nil {
+		nodes, err := lookAround(ctx, a, &cluster)
+		if err != nil {
 			return apierrors.NewInternalError(err)
 		}
+		claim.Others = slices.Values(nodes)
 	}
 	if refusal := nodeaddress.Check(&cluster, claim); refusal != nil {
 		return refuseAddress(a, refusal)
@@ -47,17 +49,16 @@ func nodesAddresses(ctx context.Context, a *kind.Admission, facts NodeFacts) err
 	return nil
 }
 
-// lookAround adds what the objects of the cluster say: other Nodes, further ranges of Services, and where API servers are. It is
-// asked only when a node claims something new.
-func lookAround(ctx context.Context, a *kind.Admission, cluster *nodeaddress.Cluster, claim *nodeaddress.Claim) error {
+// lookAround adds what the objects of the cluster say: further ranges of Services, and where API servers are. It returns all Nodes,
+// and is asked only when a node claims something new.
+func lookAround(ctx context.Context, a *kind.Admission, cluster *nodeaddress.Cluster) ([]*corev1.Node, error) {
 	nodes, err := all[*corev1.Node](ctx, a, "", "nodes", "")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	claim.Others = slices.Values(nodes)
 	ranges, err := all[*networkingv1.ServiceCIDR](ctx, a, networkingv1.GroupName, "servicecidrs", "")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cluster.Services = slices.Clone(cluster.Services)
 	for _, r := range ranges {
@@ -69,10 +70,10 @@ func lookAround(ctx context.Context, a *kind.Admission, cluster *nodeaddress.Clu
 	}
 	servers, err := a.Door.Get(ctx, schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"}, metav1.NamespaceDefault, "kubernetes")
 	if apierrors.IsNotFound(err) {
-		return nil
+		return nodes, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cluster.Servers = slices.Clone(cluster.Servers)
 	if slice, ok := servers.(*discoveryv1.EndpointSlice); ok {
@@ -84,12 +85,44 @@ func lookAround(ctx context.Context, a *kind.Admission, cluster *nodeaddress.Clu
 			}
 		}
 	}
-	return nil
+	return nodes, nil
 }
 
 // refuseAddress is the answer to a claim: 403, with the field as its cause, so that agents can tell it from other refusals.
 func refuseAddress(a *kind.Admission, refusal *nodeaddress.Refusal) error {
-	err := a.Forbidf("node %q is not allowed to have the %w", a.Name, refusal)
+	return withCause(a.Forbidf("node %q is not allowed to have the %w", a.Name, refusal), refusal)
+}
+
+// nodesPodAddresses refuses addresses that a node reports of one of its pods, but that are somebody else's: Services and proxies lead
+// traffic to whatever address a pod has.
+func nodesPodAddresses(ctx context.Context, a *kind.Admission, facts NodeFacts) error {
+	pod, ok := a.Object.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	claim := &nodeaddress.PodClaim{Pod: pod}
+	claim.Stored, _ = a.Old.(*corev1.Pod)
+	if !claim.IsNew() {
+		return nil
+	}
+	var cluster nodeaddress.Cluster
+	if facts != nil {
+		cluster = facts()
+	}
+	nodes, err := lookAround(ctx, a, &cluster)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	claim.Nodes = slices.Values(nodes)
+	refusal := nodeaddress.CheckPod(&cluster, claim)
+	if refusal == nil {
+		return nil
+	}
+	return withCause(a.Forbidf("node %q cannot report the %w", pod.Spec.NodeName, refusal), refusal)
+}
+
+// withCause names the field of a refusal as the cause of an error.
+func withCause(err error, refusal *nodeaddress.Refusal) error {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
 			Type: metav1.CauseTypeForbidden, Message: refusal.Reason, Field: refusal.Field,

@@ -1,0 +1,98 @@
+package nodeaddress
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// PodClaim is a Pod as the node that it runs on reports it.
+type PodClaim struct {
+	// Pod is the Pod as it is reported, and Stored the one that is there; nil if the node creates a mirror Pod.
+	Pod, Stored *corev1.Pod
+	// Nodes are all Nodes of the cluster.
+	Nodes iter.Seq[*corev1.Node]
+}
+
+// IsNew says that the node reports an address that the stored Pod does not have.
+func (c *PodClaim) IsNew() bool {
+	for _, text := range podAddresses(c.Pod) {
+		if !c.isStored(text) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *PodClaim) isStored(text string) bool {
+	if c.Stored == nil {
+		return false
+	}
+	for _, has := range podAddresses(c.Stored) {
+		if has == text {
+			return true
+		}
+	}
+	return false
+}
+
+// CheckPod returns the first address that a node may not report of a Pod, and nil if there is none. Which addresses Pods get is up to the
+// network of the node, and may be a matter of another network plugin; but an address of Services, of the API server or of another node is
+// nobody's Pod, and traffic must not be led there because a node says so.
+func CheckPod(cluster *Cluster, claim *PodClaim) *Refusal {
+	for i, text := range podAddresses(claim.Pod) {
+		ip, err := parse(text)
+		if err != nil || claim.isStored(text) { // what is no address is refused by validation
+			continue
+		}
+		if reason := cluster.checkPodIP(claim, ip); reason != "" {
+			field := "status.podIP"
+			if i > 0 {
+				field = fmt.Sprintf("status.podIPs[%d].ip", i-1)
+			}
+			return &Refusal{field, text, reason}
+		}
+	}
+	return nil
+}
+
+// checkPodIP says why an IP address cannot be that of a Pod; empty if it can.
+func (c *Cluster) checkPodIP(claim *PodClaim, ip netip.Addr) string {
+	if why := unusable(ip); why != "" {
+		return why
+	}
+	for _, p := range c.Services {
+		if p.Contains(ip) {
+			return "it is in the range of Services"
+		}
+	}
+	own := false
+	for n := range claim.Nodes {
+		if !has(n, ip.String()) {
+			continue
+		}
+		if n.Name != claim.Pod.Spec.NodeName {
+			return "it is an address of the node " + n.Name
+		}
+		own = true
+	}
+	if c.isServer(ip) && !own {
+		return "it is an address of the API server"
+	}
+	return ""
+}
+
+// podAddresses are the addresses in the status of a Pod: podIP first, then podIPs, which usually repeat it.
+func podAddresses(p *corev1.Pod) []string {
+	if p.Status.PodIP == "" && len(p.Status.PodIPs) == 0 {
+		return nil
+	}
+	out := make([]string, 0, 1+len(p.Status.PodIPs))
+	out = append(out, p.Status.PodIP)
+	for _, has := range p.Status.PodIPs {
+		out = append(out, has.IP)
+	}
+	return out
+}
