@@ -121,6 +121,7 @@ func (s *Server) metrics() *metrics.Metrics {
 	v := Version()
 	return metrics.New(metrics.Gauges{
 		InFlight: func() (int64, int64) { return s.front.InFlight() },
+		Memory:   func() (int64, int64, int64) { return s.front.RequestMemory() },
 		Objects:  s.state.Counts, Version: v.GitVersion, Major: v.Major, Minor: v.Minor,
 		StoreSize: func() float64 {
 			ctx, stop := context.WithTimeout(context.Background(), time.Second)

@@ -47,6 +47,14 @@ func newMemory(total int64) memory {
 	return memory{answers: budget.New(total * 3 / 8), bodies: budget.New(total / 8), decoding: budget.New(total / 2)}
 }
 
+// RequestMemory is how many bytes requests hold for answers, for bodies, and for decoding these.
+func (s *Server) RequestMemory() (answers, bodies, decoding int64) {
+	answers, _ = s.memory.answers.Held()
+	bodies, _ = s.memory.bodies.Held()
+	decoding, _ = s.memory.decoding.Held()
+	return answers, bodies, decoding
+}
+
 // leased makes an answer of what became of the wait for memory.
 func leased(err error) error {
 	if errors.Is(err, budget.ErrBusy) {

@@ -183,6 +183,14 @@ func (r *recorder) Flush() {
 	}
 }
 
+// patience is how long a client may take none of its answer.
+func (r *recorder) patience() time.Duration {
+	if r.lease.Scarce() || r.seat.contested() {
+		return stallContest
+	}
+	return stallLimit
+}
+
 // pace ends an answer when its client does not take it: the seat and the memory that it holds belong to others, too. All methods
 // may be called on nil.
 type pace struct {
@@ -229,10 +237,7 @@ func (p *pace) check() {
 	if p.ended {
 		return
 	}
-	limit := stallLimit
-	if p.out.lease.Scarce() || p.out.seat.contested() {
-		limit = stallContest
-	}
+	limit := p.out.patience()
 	if !p.began.IsZero() && time.Since(p.began) >= limit {
 		_ = http.NewResponseController(p.out.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
 		return

@@ -70,7 +70,7 @@ func (m *message) stated() {
 func (m *message) Write(b []byte) (int, error) {
 	n := len(b)
 	if !m.begun {
-		_ = m.SetWriteDeadline(time.Now().Add(stallContest))
+		_ = m.SetWriteDeadline(time.Now().Add(m.rec.patience()))
 	}
 	if m.binary {
 		b = b[4:]

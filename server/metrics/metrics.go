@@ -53,6 +53,8 @@ type Gauges struct {
 	StoreSize func() float64
 	// InFlight is how many requests that read, and that write, are being served; watches are not among them.
 	InFlight func() (reading, writing int64)
+	// Memory is how many bytes requests hold for answers, for bodies, and for decoding these.
+	Memory func() (answers, bodies, decoding int64)
 	// Version is the version of the API.
 	Version, Major, Minor string
 }
@@ -131,6 +133,18 @@ func (m *Metrics) read(g Gauges) {
 		m.registry.MustRegister(
 			inflight("readOnly", func() float64 { n, _ := g.InFlight(); return float64(n) }),
 			inflight("mutating", func() float64 { _, n := g.InFlight(); return float64(n) }))
+	}
+	if g.Memory != nil {
+		held := func(purpose string, of func() float64) prometheus.Collector {
+			return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "proa_request_memory_bytes", Help: "Memory that requests hold, by purpose, as it counts toward --max-request-memory.",
+				ConstLabels: prometheus.Labels{"purpose": purpose},
+			}, of)
+		}
+		m.registry.MustRegister(
+			held("answers", func() float64 { n, _, _ := g.Memory(); return float64(n) }),
+			held("bodies", func() float64 { _, n, _ := g.Memory(); return float64(n) }),
+			held("decoding", func() float64 { _, _, n := g.Memory(); return float64(n) }))
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 func TestNamesDashboardsKnow(t *testing.T) {
 	m := New(Gauges{Objects: func() map[string]int { return map[string]int{"pods": 3, "jobs.batch": 4} }, StoreSize: func() float64 { return 42 },
-		InFlight: func() (int64, int64) { return 5, 6 }, Version: "v1.37.1", Major: "1", Minor: "37"})
+		InFlight: func() (int64, int64) { return 5, 6 }, Memory: func() (int64, int64, int64) { return 7, 8, 9 }, Version: "v1.37.1", Major: "1", Minor: "37"})
 	m.Done(Request{Verb: "create", Version: "v1", Resource: "pods", Scope: "namespace", Code: 201, Took: time.Millisecond})
 	m.Done(Request{Verb: "list", Version: "v1", Resource: "pods", Scope: "cluster", Code: 200, Bytes: 5000})
 	m.Done(Request{Verb: "create", Version: "v1", Resource: "pods", Scope: "namespace", Code: 201, DryRun: true, Took: time.Minute})
@@ -31,6 +31,9 @@ func TestNamesDashboardsKnow(t *testing.T) {
 		`apiserver_watch_events_total{group="",resource="pods",version="v1"} 7`,
 		`apiserver_current_inflight_requests{request_kind="mutating"} 6`,
 		`apiserver_current_inflight_requests{request_kind="readOnly"} 5`,
+		`proa_request_memory_bytes{purpose="answers"} 7`,
+		`proa_request_memory_bytes{purpose="bodies"} 8`,
+		`proa_request_memory_bytes{purpose="decoding"} 9`,
 		`apiserver_resource_objects{group="batch",resource="jobs"} 4`,
 		`apiserver_resource_objects{group="",resource="pods"} 3`,
 		`apiserver_storage_objects{resource="pods"} 3`,
