@@ -80,10 +80,10 @@ func (c *caller) do(method, path string, body any, headers ...string) (int, stri
 	return resp.StatusCode, string(answer)
 }
 
-// upgrade asks to turn a connection into something else, and returns the code of the answer.
-func (c *caller) upgrade(path string, headers ...string) int {
+// open sends a request without a body, with headers and their values in turn, and returns the answer, which the caller closes.
+func (c *caller) open(method, path string, headers ...string) *http.Response {
 	c.Helper()
-	req, err := http.NewRequestWithContext(c.Context(), http.MethodPost, c.url+path, http.NoBody)
+	req, err := http.NewRequestWithContext(c.Context(), method, c.url+path, http.NoBody)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -94,6 +94,13 @@ func (c *caller) upgrade(path string, headers ...string) int {
 	if err != nil {
 		c.Fatal(err)
 	}
+	return resp
+}
+
+// upgrade asks to turn a connection into something else, and returns the code of the answer.
+func (c *caller) upgrade(path string, headers ...string) int {
+	c.Helper()
+	resp := c.open(http.MethodPost, path, headers...)
 	_ = resp.Body.Close()
 	return resp.StatusCode
 }

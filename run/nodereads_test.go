@@ -201,17 +201,7 @@ func TestNodeWatchesPodsOfOthersReduced(t *testing.T) {
 // watch opens a watch, and returns a function that reads the next event.
 func (c *caller) watch(path string, headers ...string) func() string {
 	c.Helper()
-	req, err := http.NewRequestWithContext(c.Context(), http.MethodGet, c.url+path, http.NoBody)
-	if err != nil {
-		c.Fatal(err)
-	}
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		c.Fatal(err)
-	}
+	resp := c.open(http.MethodGet, path, headers...)
 	c.Cleanup(func() { _ = resp.Body.Close() })
 	if resp.StatusCode != http.StatusOK {
 		c.Fatalf("watch %s: %s", path, resp.Status)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -18,24 +19,11 @@ type PodClaim struct {
 
 // IsNew says that the node reports an address that the stored Pod does not have.
 func (c *PodClaim) IsNew() bool {
-	for _, text := range podAddresses(c.Pod) {
-		if !c.isStored(text) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(podAddresses(c.Pod), func(text string) bool { return !c.isStored(text) })
 }
 
 func (c *PodClaim) isStored(text string) bool {
-	if c.Stored == nil {
-		return false
-	}
-	for _, has := range podAddresses(c.Stored) {
-		if has == text {
-			return true
-		}
-	}
-	return false
+	return c.Stored != nil && slices.Contains(podAddresses(c.Stored), text)
 }
 
 // CheckPod returns the first address that a node may not report of a Pod, and nil if there is none. Which addresses Pods get is up to the
@@ -63,10 +51,8 @@ func (c *Cluster) checkPodIP(claim *PodClaim, ip netip.Addr) string {
 	if why := unusable(ip); why != "" {
 		return why
 	}
-	for _, p := range c.Services {
-		if p.Contains(ip) {
-			return "it is in the range of Services"
-		}
+	if slices.ContainsFunc(c.Services, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		return "it is in the range of Services"
 	}
 	own := false
 	for n := range claim.Nodes {

@@ -9,6 +9,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/nodeaddress"
 )
 
 // neighbours are the addresses of all nodes.
@@ -77,18 +78,10 @@ func (n *neighbours) load(view client.View) (changed bool) {
 
 // addressesOf are the addresses of a node that other machines reach it by. Names are none, nor are loopback and the like, nor
 // those of Pods and Services, whatever the Node says: a Service at such an address would catch what is meant for others.
-func (n *neighbours) addressesOf(o kind.Object) (out []netip.Addr) {
+func (n *neighbours) addressesOf(o kind.Object) []netip.Addr {
 	node, ok := o.(*corev1.Node)
 	if !ok || node == nil {
 		return nil
 	}
-	for _, a := range node.Status.Addresses {
-		if a.Type != corev1.NodeInternalIP && a.Type != corev1.NodeExternalIP {
-			continue
-		}
-		if ip, err := netip.ParseAddr(a.Address); err == nil && reachable(ip.Unmap()) && !contains(n.others, ip.Unmap()) {
-			out = append(out, ip.Unmap())
-		}
-	}
-	return out
+	return append(nodeaddress.Of(node, corev1.NodeInternalIP, n.others), nodeaddress.Of(node, corev1.NodeExternalIP, n.others)...)
 }
