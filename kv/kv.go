@@ -17,6 +17,8 @@ type Pair struct {
 	// Stale says that the store would lay out the same value differently today, because another key encrypts for example:
 	// to write it again is not in vain.
 	Stale bool
+	// Err says why the value cannot be decrypted; nil if it can. Value is then what is stored.
+	Err error
 }
 
 // Change is one event of one key, in the order of revisions.
@@ -47,6 +49,9 @@ type Write struct {
 	Keep bool
 	// TTL, in seconds, lets the key expire; 0 keeps it.
 	TTL int64
+	// UseReserve lets a transaction use some of the room that the store keeps free when its disk is nearly full. It is for deletions
+	// and what leads to them, and for what a server needs to start.
+	UseReserve bool
 }
 
 // Range selects pairs to list.

@@ -39,6 +39,7 @@ func MutatingAdmissionPolicyBindings(h Hooks) *kind.Def {
 	type binding = admissionv1.MutatingAdmissionPolicyBinding
 	return kind.Define(kind.Resource[binding]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "MutatingAdmissionPolicyBinding", Plural: "mutatingadmissionpolicybindings", Scope: kind.Cluster,
+		Older:        kind.SameLayout("v1beta1", "v1alpha1"),
 		Categories:   []string{"api-extensions"},
 		Spec:         func(b *binding) any { return &b.Spec },
 		Generation:   true,

@@ -49,6 +49,7 @@ func MutatingAdmissionPolicies(h Hooks) *kind.Def {
 	type policy = admissionv1.MutatingAdmissionPolicy
 	return kind.Define(kind.Resource[policy]{
 		Group: admissionv1.GroupName, Version: "v1", Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies", Scope: kind.Cluster,
+		Older:        kind.SameLayout("v1beta1", "v1alpha1"),
 		Categories:   []string{"api-extensions"},
 		Spec:         func(p *policy) any { return &p.Spec },
 		Generation:   true,

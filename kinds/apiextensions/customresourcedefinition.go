@@ -17,6 +17,7 @@ type crd = apiextensionsv1.CustomResourceDefinition
 func CustomResourceDefinitions(h Hooks) *kind.Def {
 	return kind.Define(kind.Resource[crd]{
 		Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions", Scope: kind.Cluster,
+		Older: []kind.OlderVersion{kind.Older("v1beta1", definitionFromV1beta1)},
 		Short: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
 		Stored:       "apiextensions.k8s.io/customresourcedefinitions",
 		Spec:         func(c *crd) any { return &c.Spec },

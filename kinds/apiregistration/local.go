@@ -6,10 +6,17 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// The label of the objects that the server itself keeps, and its value for those that it makes when it starts.
+// The label of the objects that the server itself keeps, and its values: for those of built-in groups, and for those of custom resources.
 const (
 	AutomanagedLabel   = "kube-aggregator.kubernetes.io/automanaged"
 	AutomanagedOnStart = "onstart"
+	Automanaged        = "true"
+)
+
+// The priorities of the groups of custom resources, and of their versions.
+const (
+	customGroupPriority   = 1000
+	customVersionPriority = 100
 )
 
 // groupPriorities say in which order clients try the groups of a resource that is in several.
@@ -37,6 +44,29 @@ func versionPriority(gv schema.GroupVersion) int32 {
 		return 100
 	}
 	return 15
+}
+
+// Priorities are those of a group version that this server serves. Its own group, apiregistration.k8s.io, comes before all others, and those
+// of custom resources have less than built-in ones.
+func Priorities(gv schema.GroupVersion) (group, version int32) {
+	if gv.Group == apiregistrationv1.GroupName {
+		return 20001, 1000
+	}
+	if group, builtIn := groupPriorities()[gv.Group]; builtIn {
+		return group, versionPriority(gv)
+	}
+	return customGroupPriority, customVersionPriority
+}
+
+// Custom makes the object for a group version of custom resources.
+func Custom(gv schema.GroupVersion) *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{
+		TypeMeta:   metav1.TypeMeta{APIVersion: apiregistrationv1.SchemeGroupVersion.String(), Kind: "APIService"},
+		ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group, Labels: map[string]string{AutomanagedLabel: Automanaged}},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: customGroupPriority, VersionPriority: customVersionPriority,
+		},
+	}
 }
 
 // Local makes the objects for group versions that the server serves itself. It leaves out those it does not know, such as its

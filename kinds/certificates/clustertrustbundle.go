@@ -11,6 +11,7 @@ func ClusterTrustBundles() *kind.Def {
 	type bundle = certificatesv1.ClusterTrustBundle
 	return kind.Define(kind.Resource[bundle]{
 		Group: certificatesv1.GroupName, Version: "v1", Kind: "ClusterTrustBundle", Plural: "clustertrustbundles", Scope: kind.Cluster,
+		StoredAs: "v1beta1", Older: kind.SameLayout("v1beta1", "v1alpha1"),
 		Name:        anyName, // by its signer, below
 		Conditional: true,
 		Validate:    validateBundle,

@@ -14,6 +14,8 @@ func PodCertificateRequests() *kind.Def {
 	doc := certificatesv1.PodCertificateRequestSpec{}.SwaggerDoc()
 	return kind.Define(kind.Resource[request]{
 		Group: certificatesv1.GroupName, Version: "v1", Kind: "PodCertificateRequest", Plural: "podcertificaterequests",
+		StoredAs:    "v1beta1",
+		Older:       kind.SameLayout("v1beta1"), // but for the fields of a key without a signing request, which v1 no longer has
 		Spec:        func(r *request) any { return &r.Spec },
 		Status:      func(r *request) any { return &r.Status },
 		Conditional: true,

@@ -10,10 +10,12 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	utiljson "sigs.k8s.io/json"
 
 	"proa.dev/kinds/kind"
 	"proa.dev/kv"
@@ -139,21 +141,33 @@ func hub(group string) string {
 	return name
 }
 
-// DecodeOptions reads the options of a request, which exist in every group version under one name.
+// DecodeOptions reads the options of a request, which exist under one name in every group version, also in those of custom resources.
 func (c *Codec) DecodeOptions(data []byte, m Media, want schema.GroupVersionKind, into runtime.Object) error {
-	var d runtime.Decoder = c.json
-	switch m {
-	case Proto:
-		d = c.proto
-	case YAML:
-		d = c.yaml
-	case JSON:
+	creator := optionsCreator{c.Scheme, want.Kind, into}
+	var d runtime.Decoder = protobuf.NewSerializer(creator, c.Scheme)
+	if m != Proto {
+		d = json.NewSerializerWithOptions(json.DefaultMetaFactory, creator, c.Scheme, json.SerializerOptions{Yaml: m == YAML})
 	}
 	_, gvk, err := d.Decode(data, &want, into)
 	if err == nil && gvk.Kind != want.Kind {
 		err = fmt.Errorf("no kind %q is registered for version %q in scheme \"pkg/runtime/scheme.go:111\"", gvk.Kind, gvk.GroupVersion())
 	}
 	return err
+}
+
+// optionsCreator has a decoder read every version of one kind into the same object.
+type optionsCreator struct {
+	*runtime.Scheme
+	kind string
+	into runtime.Object
+}
+
+// New returns the object to decode into.
+func (o optionsCreator) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	if gvk.Kind == o.kind {
+		return o.into, nil
+	}
+	return o.Scheme.New(gvk)
 }
 
 // Append encodes an object, which carries its kind, in a wire format.
@@ -166,8 +180,21 @@ func (c *Codec) Append(buf *bytes.Buffer, m Media, obj runtime.Object) error {
 	case YAML:
 		return c.yaml.Encode(obj, buf)
 	default:
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			return appendLine(buf, u.Object)
+		}
 		return c.json.Encode(obj, buf)
 	}
+}
+
+// appendLine writes the JSON of an untyped object and a line break, as encoders do.
+func appendLine(buf *bytes.Buffer, content map[string]any) error {
+	text, err := AppendUntyped(buf.AvailableBuffer(), content)
+	if err != nil {
+		return err
+	}
+	buf.Write(text)
+	return buf.WriteByte('\n')
 }
 
 // envelope begins every stored value.
@@ -187,11 +214,19 @@ func (k *kept) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Store encodes an object for the store. The resourceVersion is not stored: it is the revision.
-func (c *Codec) Store(obj kind.Object) ([]byte, error) {
+// Store encodes an object for the store, in the version that stored objects of its kind carry. The resourceVersion is not stored:
+// it is the revision.
+func (c *Codec) Store(def *kind.Def, obj kind.Object) ([]byte, error) {
 	rv := obj.GetResourceVersion()
 	obj.SetResourceVersion("")
 	defer obj.SetResourceVersion(rv)
+	if def.StoredAs != def.Version && def.Store == nil {
+		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: def.Group, Version: def.StoredAs, Kind: def.Kind})
+		defer obj.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
+	}
+	if def.Store != nil {
+		return def.Store(obj)
+	}
 	if _, ok := obj.(protoObject); !ok {
 		var buf bytes.Buffer
 		err := c.json.Encode(obj, &buf)
@@ -202,32 +237,88 @@ func (c *Codec) Store(obj kind.Object) ([]byte, error) {
 	return out, err
 }
 
-// Load decodes a stored pair of a kind.
+// Load decodes a stored pair of a kind, in whichever version it was stored.
 func (c *Codec) Load(def *kind.Def, p kv.Pair) (kind.Object, error) {
-	obj := def.New()
-	if rest, ok := bytes.CutPrefix(p.Value, envelope); ok {
-		s, err := unseal(rest)
-		if err != nil {
-			return nil, fmt.Errorf("decode envelope: %w", err)
+	if p.Err != nil {
+		return nil, kv.NewUnreadable(p, p.Err)
+	}
+	obj, err := load(def, p.Value)
+	if err != nil {
+		if def.Confidential {
+			err = errors.New("the stored value is damaged") // the decoder's words may quote it
 		}
-		if string(s.kind) != def.Kind || string(s.version) != def.GroupVersion().String() {
-			return nil, fmt.Errorf("stored as %s %s, want %s %s", s.version, s.kind, def.GroupVersion(), def.Kind)
-		}
-		po, ok := obj.(protoObject)
-		if !ok {
-			return nil, errors.New("stored as protobuf, which the kind does not have")
-		}
-		if err := po.Unmarshal(s.raw); err != nil {
-			return nil, fmt.Errorf("decode: %w", err)
-		}
-	} else if _, _, err := c.json.Decode(p.Value, &def.GroupVersionKind, obj); err != nil {
-		return nil, fmt.Errorf("decode: %w", err)
+		return nil, kv.NewUnreadable(p, err)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
 	def.Default(obj)
-	c.fields.share(obj)
+	if def.Load == nil { // those of other objects are no bytes that could be shared
+		c.fields.share(obj)
+	}
 	obj.SetResourceVersion(strconv.FormatInt(p.Rev, 10))
 	return obj, nil
+}
+
+// load decodes a stored value and converts it to the version that the server works with.
+func load(def *kind.Def, value []byte) (kind.Object, error) {
+	if def.Load != nil {
+		return def.Load(value)
+	}
+	found, decode, err := read(value)
+	if err != nil {
+		return nil, err
+	}
+	if found == def.GroupVersionKind {
+		obj := def.New()
+		return obj, decode(obj)
+	}
+	older, known := def.OlderVersion(found.Version)
+	if !known || found.Group != def.Group || found.Kind != def.Kind {
+		return nil, fmt.Errorf("stored as %s %s, want %s %s", found.GroupVersion(), found.Kind, def.GroupVersion(), def.Kind)
+	}
+	if older.New == nil {
+		obj := def.New()
+		return obj, decode(obj)
+	}
+	obj := older.New()
+	if err := decode(obj); err != nil {
+		return nil, err
+	}
+	obj, err = older.Convert(obj)
+	if err != nil {
+		return nil, fmt.Errorf("convert from %s: %w", found.GroupVersion(), err)
+	}
+	return obj, nil
+}
+
+// read returns what a stored value says it is, and a function that decodes it into an object with these fields.
+func read(value []byte) (schema.GroupVersionKind, func(kind.Object) error, error) {
+	rest, isProto := bytes.CutPrefix(value, envelope)
+	if !isProto {
+		found, err := json.DefaultMetaFactory.Interpret(value)
+		if err != nil {
+			return schema.GroupVersionKind{}, nil, fmt.Errorf("decode: %w", err)
+		}
+		return *found, func(obj kind.Object) error {
+			if err := utiljson.UnmarshalCaseSensitivePreserveInts(value, obj); err != nil {
+				return fmt.Errorf("decode: %w", err)
+			}
+			return nil
+		}, nil
+	}
+	s, err := unseal(rest)
+	if err != nil {
+		return schema.GroupVersionKind{}, nil, fmt.Errorf("decode envelope: %w", err)
+	}
+	return schema.FromAPIVersionAndKind(string(s.version), string(s.kind)), func(obj kind.Object) error {
+		po, ok := obj.(protoObject)
+		if !ok {
+			return errors.New("stored as protobuf, which the kind does not have")
+		}
+		if err := po.Unmarshal(s.raw); err != nil {
+			return fmt.Errorf("decode: %w", err)
+		}
+		return nil
+	}, nil
 }
 
 // AddMeta registers the types every server has besides its resources.

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
 )
 
 func newCodec(t testing.TB) *Codec {
@@ -19,6 +21,11 @@ func newCodec(t testing.TB) *Codec {
 		t.Fatal(err)
 	}
 	return New(scheme)
+}
+
+// maps describes ConfigMaps as far as the store needs it.
+func maps() *kind.Def {
+	return kind.Define(kind.Resource[corev1.ConfigMap]{Version: "v1", Kind: "ConfigMap", Plural: "configmaps"})
 }
 
 func aMap() *corev1.ConfigMap {
@@ -32,7 +39,7 @@ func TestShortWay(t *testing.T) {
 	if err := c.proto.Encode(aMap(), &want); err != nil {
 		t.Fatal(err)
 	}
-	got, err := c.Store(aMap())
+	got, err := c.Store(maps(), aMap())
 	if err != nil || !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("stored as %q, %v; want %q", got, err, want.Bytes())
 	}
@@ -92,7 +99,7 @@ func TestEqualFieldListsAreShared(t *testing.T) {
 
 func FuzzEnvelope(f *testing.F) {
 	c := newCodec(f)
-	good, err := c.Store(aMap())
+	good, err := c.Store(maps(), aMap())
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -51,15 +51,26 @@ func namedPortsOf(c *corev1.Container) (out []corev1.ContainerPort) {
 	return out
 }
 
-// nodeForNodes is what a node reads of other Nodes, in order to reach them and their Pods: addresses, networks of Pods, labels and
-// taints.
+// OnLinkAnnotation is where a node publishes the networks that it reaches without a router, with commas between them. Other nodes read it to
+// decide whether their Pods and those of the node need a tunnel between them.
+const OnLinkAnnotation = "proa.dev/on-link"
+
+// UnreachableAnnotation is where a node publishes the names of the nodes whose Pods its own do not reach, with commas between them.
+const UnreachableAnnotation = "proa.dev/unreachable-nodes"
+
+// nodeForNodes is what a node reads of other Nodes, in order to reach them and their Pods: addresses, networks of Pods and on links, labels
+// and taints.
 func nodeForNodes() *kind.NodeForm[corev1.Node] {
 	return &kind.NodeForm[corev1.Node]{
 		Own:    "metadata.name",
 		Fields: []string{"metadata.name", "spec.unschedulable"},
 		Show: func(n *corev1.Node) *corev1.Node {
+			meta := metaForNodes(&n.ObjectMeta)
+			if links, published := n.Annotations[OnLinkAnnotation]; published {
+				meta.Annotations = map[string]string{OnLinkAnnotation: links}
+			}
 			return &corev1.Node{
-				TypeMeta: n.TypeMeta, ObjectMeta: metaForNodes(&n.ObjectMeta),
+				TypeMeta: n.TypeMeta, ObjectMeta: meta,
 				Spec:   corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints},
 				Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
 			}

@@ -40,7 +40,7 @@ func Nodes(h Hooks) *kind.Def {
 			{Name: "status", Prepare: prepareNodeStatus, Validate: validateNodeChange},
 			{
 				Name: "proxy", Verbs: proxyVerbs(),
-				Body:    &kind.Body{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("NodeProxyOptions")},
+				Body:    optionsBody("NodeProxyOptions", nodeProxyOptions),
 				Connect: connectNode,
 			},
 		},

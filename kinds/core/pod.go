@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
 )
@@ -37,18 +36,13 @@ func Pods() *kind.Def {
 				New:              func() kind.Object { return &policyv1.Eviction{} },
 			}, Do: evictPod},
 			{Name: "log", Verbs: []string{"get"}, Connect: connectLog},
-			{Name: "exec", Body: optionsBody("PodExecOptions"), Connect: connectExec, Needs: "create"},
-			{Name: "attach", Body: optionsBody("PodAttachOptions"), Connect: connectAttach, Needs: "create"},
-			{Name: "portforward", Body: optionsBody("PodPortForwardOptions"), Connect: connectForward, Needs: "create"},
-			{Name: "proxy", Body: optionsBody("PodProxyOptions"), Connect: connectPod,
+			{Name: "exec", Body: optionsBody("PodExecOptions", execOptions), Connect: connectExec, Needs: "create"},
+			{Name: "attach", Body: optionsBody("PodAttachOptions", attachOptions), Connect: connectAttach, Needs: "create"},
+			{Name: "portforward", Body: optionsBody("PodPortForwardOptions", forwardOptions), Connect: connectForward, Needs: "create"},
+			{Name: "proxy", Body: optionsBody("PodProxyOptions", podProxyOptions), Connect: connectPod,
 				Verbs: []string{"create", "delete", "get", "patch", "update"}},
 		},
 	})
-}
-
-// optionsBody names the type that discovery shows for a stream. Its fields come as query parameters.
-func optionsBody(name string) *kind.Body {
-	return &kind.Body{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: name}}
 }
 
 func podFields() map[string]func(*corev1.Pod) string {

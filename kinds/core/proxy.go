@@ -59,7 +59,7 @@ func connectService(ctx context.Context, d kind.Door, c *kind.Connection) (*kind
 		port = ports[at].Name
 	}
 	all, err := d.List(ctx, schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"}, c.Namespace)
-	if err != nil {
+	if all == nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	var behind []*discoveryv1.EndpointSlice

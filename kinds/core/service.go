@@ -39,7 +39,7 @@ func Services() *kind.Def {
 			{Name: "status", Validate: validateServiceStatus, Warn: serviceStatusWarnings},
 			{
 				Name: "proxy", Verbs: proxyVerbs(),
-				Body:    &kind.Body{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ServiceProxyOptions")},
+				Body:    optionsBody("ServiceProxyOptions", serviceProxyOptions),
 				Connect: connectService,
 			},
 		},

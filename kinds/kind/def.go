@@ -23,6 +23,8 @@ type Def struct {
 	Scope             Scope
 	Verbs             []string
 	Stored            string
+	StoredAs          string
+	Older             []OlderVersion
 	TTL               int64
 
 	CreateOnUpdate, Conditional bool
@@ -66,6 +68,28 @@ type Def struct {
 	Hub     *Def
 	ToHub   func(Object) Object
 	FromHub func(Object) Object
+	// Convert returns an object in another served version of a custom resource, whose versions have no hub; nil for built-in kinds.
+	Convert func(ctx context.Context, obj Object, to schema.GroupVersion) (Object, error)
+
+	// What follows is that of custom resources, and has its zero value in built-in kinds.
+
+	// ListKind is the kind of a list; empty means Kind with "List" behind it.
+	ListKind string
+	// JSONOnly says that objects have no protobuf form, and no Go type by whose rules a strategic merge patch could merge.
+	JSONOnly bool
+	// Coerce brings a decoded object into the form of its schema, in its place. With strict it returns the fields that it took away.
+	Coerce func(obj Object, strict bool) (unknown []error, err error)
+	// Load decodes a stored object and Store encodes one, both without its resourceVersion. The object is not changed.
+	Load  func(value []byte) (Object, error)
+	Store func(obj Object) ([]byte, error)
+}
+
+// ListKindName is the kind of a list of objects.
+func (d *Def) ListKindName() string {
+	if d.ListKind != "" {
+		return d.ListKind
+	}
+	return d.Kind + "List"
 }
 
 // NodeFormDef is the NodeForm of a resource as the pipeline sees it.
@@ -90,6 +114,8 @@ type SubDef struct {
 	Do       func(ctx context.Context, d Door, call *Call, parent Object) (Object, error)
 	Connect  func(ctx context.Context, d Door, c *Connection) (*Target, error)
 	Needs    string
+	// ReplicasPath is where a Scale finds the number of wanted replicas in its object; nil means spec.replicas.
+	ReplicasPath []string
 	// Confidential is as that of Resource.
 	Confidential bool
 }
@@ -129,6 +155,10 @@ func (d *Def) Sub(name string) *SubDef {
 	}
 	return nil
 }
+
+// IsCustom says that the resource is that of a CustomResourceDefinition. Its descriptors are replaced whenever the definition changes, and
+// no version of it is the hub of the others.
+func (d *Def) IsCustom() bool { return d.Load != nil }
 
 // Allows says whether a verb is served.
 func (d *Def) Allows(verb string) bool { return contains(d.Verbs, verb) }
@@ -170,7 +200,7 @@ func Define[T any, P interface {
 	d := &Def{
 		GroupVersionKind: schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind},
 		Plural:           r.Plural, Singular: r.Singular, Short: r.Short, Categories: r.Categories,
-		Scope: r.Scope, Verbs: r.Verbs, Stored: r.Stored, TTL: r.TTL,
+		Scope: r.Scope, Verbs: r.Verbs, Stored: r.Stored, StoredAs: r.StoredAs, Older: r.Older, TTL: r.TTL,
 		CreateOnUpdate: r.CreateOnUpdate, Conditional: r.Conditional,
 		Generation: r.Generation, HasStatus: r.Status != nil, Index: r.Index,
 		FieldError: r.FieldError, Hidden: r.Hidden, Verbatim: r.Verbatim, AllowFirst: r.AllowFirst, Confidential: r.Confidential,
@@ -180,6 +210,9 @@ func Define[T any, P interface {
 	}
 	if d.Stored == "" {
 		d.Stored = r.Plural
+	}
+	if d.StoredAs == "" {
+		d.StoredAs = r.Version
 	}
 	if d.Verbs == nil {
 		d.Verbs = AllVerbs()

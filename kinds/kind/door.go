@@ -18,12 +18,15 @@ type Door interface { //nolint:interfacebloat // all that a kind may ask of the 
 	// User is who asks.
 	User() user.Info
 	Get(ctx context.Context, gr schema.GroupResource, namespace, name string) (Object, error)
+	// List yields the objects of a namespace, or all. If some of them cannot be decoded it yields the others, and returns an error that
+	// those may ignore to whom the others are enough.
 	List(ctx context.Context, gr schema.GroupResource, namespace string) (iter.Seq[Object], error)
 	// Modify changes a copy of the object and stores it if the revision still fits, again and again until
 	// it does or change fails. It does not validate: the caller has checked what it does. What
 	// it returns is shared and read-only.
 	Modify(ctx context.Context, gr schema.GroupResource, namespace, name string, dryRun bool, change func(Object) error) (Object, error)
-	// Remove deletes the object as a DELETE request with these options would.
+	// Remove deletes the object as a DELETE request with these options would, but for admission: that has seen the request which this is
+	// a part of.
 	Remove(ctx context.Context, gr schema.GroupResource, namespace, name string, options *metav1.DeleteOptions) (Object, error)
 	Reviewer
 }

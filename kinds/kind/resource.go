@@ -45,6 +45,11 @@ type Resource[T any] struct {
 	Confidential bool
 	// Stored is the folder under /registry/ that holds the objects; empty means Plural.
 	Stored string
+	// StoredAs is the version that stored objects carry; empty means Version. It differs where Kubernetes stores the kind in an older
+	// version with the same fields, so that its servers can read what is written here.
+	StoredAs string
+	// Older are the other versions in which servers of Kubernetes may have stored objects of this kind.
+	Older []OlderVersion
 	// TTL, in seconds, lets objects expire (events).
 	TTL int64
 
@@ -279,6 +284,8 @@ type Body struct {
 	Row     func(Object) []any
 	// Echo says that the answer to an action is its body, which then shows who owns its fields.
 	Echo bool
+	// Options makes, of a request for a stream, the object of this type that admission plugins see; nil for other shapes.
+	Options func(c *Connection) runtime.Object
 }
 
 // Call is the request of an action subresource.

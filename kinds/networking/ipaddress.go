@@ -17,6 +17,7 @@ import (
 func IPAddresses() *kind.Def {
 	return kind.Define(kind.Resource[networkingv1.IPAddress]{
 		Group: "networking.k8s.io", Version: "v1", Kind: "IPAddress", Plural: "ipaddresses", Short: []string{"ip"}, Scope: kind.Cluster,
+		Older: kind.SameLayout("v1beta1"),
 		Name: func(name string, _ bool) []string {
 			var texts []string
 			for _, err := range utilvalidation.IsValidIP(&field.Path{}, name) {

@@ -18,6 +18,7 @@ import (
 func ServiceCIDRs() *kind.Def {
 	return kind.Define(kind.Resource[networkingv1.ServiceCIDR]{
 		Group: "networking.k8s.io", Version: "v1", Kind: "ServiceCIDR", Plural: "servicecidrs", Scope: kind.Cluster,
+		Older:    kind.SameLayout("v1beta1"),
 		Spec:     func(s *networkingv1.ServiceCIDR) any { return &s.Spec },
 		Status:   func(s *networkingv1.ServiceCIDR) any { return &s.Status },
 		Validate: validateServiceCIDR,

@@ -12,6 +12,7 @@ func DeviceClasses(h Hooks) *kind.Def {
 	type class = resourcev1.DeviceClass
 	return kind.Define(kind.Resource[class]{
 		Group: resourcev1.GroupName, Version: "v1", Kind: "DeviceClass", Plural: "deviceclasses", Scope: kind.Cluster,
+		Older:      kind.SameLayout("v1beta2", "v1beta1"),
 		Spec:       func(c *class) any { return &c.Spec },
 		Generation: true,
 		Name:       check.LongName,

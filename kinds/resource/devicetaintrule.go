@@ -13,6 +13,7 @@ func DeviceTaintRules() *kind.Def {
 	doc := resourcev1.DeviceTaint{}.SwaggerDoc()
 	return kind.Define(kind.Resource[rule]{
 		Group: resourcev1.GroupName, Version: "v1", Kind: "DeviceTaintRule", Plural: "devicetaintrules", Scope: kind.Cluster,
+		StoredAs: "v1beta2", Older: kind.SameLayout("v1beta2", "v1alpha3"),
 		Spec:        func(r *rule) any { return &r.Spec },
 		Status:      func(r *rule) any { return &r.Status },
 		Generation:  true,

@@ -14,6 +14,7 @@ func ResourceClaims(h Hooks) *kind.Def {
 	type claim = resourcev1.ResourceClaim
 	return kind.Define(kind.Resource[claim]{
 		Group: resourcev1.GroupName, Version: "v1", Kind: "ResourceClaim", Plural: "resourceclaims",
+		Older:    append(kind.SameLayout("v1beta2"), kind.Older("v1beta1", claimFromV1beta1)),
 		Spec:     func(c *claim) any { return &c.Spec },
 		Status:   func(c *claim) any { return &c.Status },
 		Delete:   kind.Deletion[claim]{Returns: true},

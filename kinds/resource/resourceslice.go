@@ -21,6 +21,7 @@ func ResourceSlices() *kind.Def {
 	}
 	return kind.Define(kind.Resource[slice]{
 		Group: resourcev1.GroupName, Version: "v1", Kind: "ResourceSlice", Plural: "resourceslices", Scope: kind.Cluster,
+		Older:      append(kind.SameLayout("v1beta2"), kind.Older("v1beta1", sliceFromV1beta1)),
 		Spec:       func(s *slice) any { return &s.Spec },
 		Generation: true,
 		CountFirst: true,

@@ -21,6 +21,7 @@ func PodGroups() *kind.Def {
 	type group = schedulingv1beta1.PodGroup
 	return kind.Define(kind.Resource[group]{
 		Group: "scheduling.k8s.io", Version: "v1beta1", Kind: "PodGroup", Plural: "podgroups", Scope: kind.Namespaced,
+		Older:       kind.SameLayout("v1alpha3"),
 		Spec:        func(g *group) any { return &g.Spec },
 		Status:      func(g *group) any { return &g.Status },
 		Generation:  true,

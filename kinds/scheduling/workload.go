@@ -16,6 +16,7 @@ func Workloads() *kind.Def {
 	type workload = schedulingv1beta1.Workload
 	return kind.Define(kind.Resource[workload]{
 		Group: "scheduling.k8s.io", Version: "v1beta1", Kind: "Workload", Plural: "workloads", Scope: kind.Namespaced,
+		Older:       kind.SameLayout("v1alpha3"),
 		Spec:        func(w *workload) any { return &w.Spec },
 		Generation:  true,
 		Conditional: true,

@@ -11,6 +11,7 @@ func VolumeAttributesClasses() *kind.Def {
 	type class = storagev1.VolumeAttributesClass
 	return kind.Define(kind.Resource[class]{
 		Group: storagev1.GroupName, Version: "v1", Kind: "VolumeAttributesClass", Plural: "volumeattributesclasses", Short: []string{"vac"}, Scope: kind.Cluster,
+		Older:    kind.SameLayout("v1beta1", "v1alpha1"),
 		Delete:   kind.Deletion[class]{Returns: true},
 		Validate: validateVolumeAttributesClass,
 		Columns: []kind.Column[class]{

@@ -13,6 +13,7 @@ func StorageVersionMigrations() *kind.Def {
 	type migration = storagemigrationv1.StorageVersionMigration
 	return kind.Define(kind.Resource[migration]{
 		Group: storagemigrationv1.GroupName, Version: "v1", Kind: "StorageVersionMigration", Plural: "storageversionmigrations", Scope: kind.Cluster,
+		StoredAs: "v1beta1", Older: kind.SameLayout("v1beta1"),
 		Spec:        func(m *migration) any { return &m.Spec },
 		Status:      func(m *migration) any { return &m.Status },
 		Conditional: true,

@@ -1,0 +1,50 @@
+package kind
+
+// OlderVersion is another version in which objects of a kind may have been stored, by an older server or by one of Kubernetes.
+type OlderVersion struct {
+	Version string
+	// New makes an empty object of this version. It is nil where the version has the JSON and protobuf fields of the one that the
+	// server works with: stored objects are then decoded as that.
+	New func() Object
+	// Convert makes an object of the version that the server works with.
+	Convert func(Object) (Object, error)
+}
+
+// SameLayout lists versions that differ from the one that the server works with by name only.
+func SameLayout(versions ...string) (out []OlderVersion) {
+	for _, v := range versions {
+		out = append(out, OlderVersion{Version: v})
+	}
+	return out
+}
+
+// Older is a version whose objects are converted when they are read.
+func Older[T, O any, P interface {
+	*T
+	Object
+}, Q interface {
+	*O
+	Object
+}](version string, convert func(*O) (*T, error)) OlderVersion {
+	return OlderVersion{
+		Version: version,
+		New:     func() Object { return Q(new(O)) },
+		Convert: func(old Object) (Object, error) {
+			obj, err := convert((*O)(old.(Q)))
+			if err != nil {
+				return nil, err
+			}
+			return P(obj), nil
+		},
+	}
+}
+
+// OlderVersion finds how objects are read that were stored in another version than this one.
+func (d *Def) OlderVersion(version string) (OlderVersion, bool) {
+	for _, o := range d.Older {
+		if o.Version == version {
+			return o, true
+		}
+	}
+	return OlderVersion{}, false
+}
