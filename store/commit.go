@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -46,7 +47,7 @@ func (e *Etcd) transact(ctx context.Context, writes []kv.Write) (*pb.TxnResponse
 		if err != nil {
 			return nil, err
 		}
-		resp, err := e.member.txn(ctx, transaction(writes, ids))
+		resp, err := e.member.txn(ctx, transaction(writes, ids), slices.ContainsFunc(writes, func(w kv.Write) bool { return w.UseReserve }))
 		if isLeaseGone(err) && try == 0 {
 			e.leases.forget(ids)
 			continue

@@ -115,7 +115,7 @@ func (e *Etcd) nextRound(ctx context.Context, last round) (next round, mine bool
 		Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{
 			RequestRange: &pb.RangeRequest{Key: key},
 		}}},
-	})
+	}, true)
 	if err != nil {
 		return round{}, false, fail("compact", compactKey, err)
 	}

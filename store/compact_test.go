@@ -67,7 +67,7 @@ func TestCompactionRounds(t *testing.T) {
 // refusing is a member that is full.
 type refusing struct{ member }
 
-func (refusing) txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error) {
+func (refusing) txn(context.Context, *pb.TxnRequest, bool) (*pb.TxnResponse, error) {
 	return nil, etcderrors.ErrNoSpace
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -15,6 +16,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/pkg/v3/traceutil"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 
 	"proa.dev/store/solo"
 )
@@ -24,8 +26,8 @@ const (
 	patience = 7 * time.Second
 	// quota is the size of the database at which etcd refuses writes, its recommended maximum.
 	quota = 8 << 30
-	// reserve is what writes leave free on the disk. Without it etcd's database could not be written, and that would end the
-	// process.
+	// reserve is what writes leave free on the disk, for deletions, for a restart, and to write the database anew. Without it etcd's
+	// database could not be written, and that would end the process.
 	reserve = 64 << 20
 	// maxRequest is etcd's own default for the size of one transaction.
 	maxRequest = 3 << 19
@@ -35,6 +37,11 @@ const (
 	backendEvery = 500 * time.Millisecond
 	// snapshotEvery is etcd's own default for the writes after which the log begins anew.
 	snapshotEvery = 10000
+	// snapshotBytes is the size of the writes after which it does so, too: with large objects it would take gigabytes otherwise.
+	snapshotBytes = 16 << 20
+	// logFile is the size of one file of the log. The one in use and the next are reserved as a whole. etcd's own default is 64 MB;
+	// a new file costs a few flushes, and this is room for some thousand writes of usual size.
+	logFile = 4 << 20
 	// maxTxnOps is etcd's own default for the operations of one transaction.
 	maxTxnOps = 128
 
@@ -43,6 +50,9 @@ const (
 	// peerURL is written into the member list. Nobody listens there.
 	peerURL = "http://localhost:2380"
 )
+
+// setLogFile sets the size for the whole process, once: etcd keeps it in a variable.
+var setLogFile = sync.OnceFunc(func() { wal.SegmentSizeBytes = logFile })
 
 // local is a member in this process, the only one of its cluster and without any listener, so that this
 // process is its only client.
@@ -74,10 +84,12 @@ func boot(ctx context.Context, cfg Config) (*local, error) {
 	if err != nil {
 		return nil, err
 	}
+	setLogFile()
 	end := &fatal{}
 	server, err := solo.Open(ctx, solo.Config{
 		Dir: cfg.Dir, Name: memberName, PeerURL: peerURL, Token: clusterToken,
-		Quota: quota, Reserve: reserve, MaxRequest: maxRequest, BatchInterval: backendEvery, SnapshotEvery: snapshotEvery, Patience: patience, Log: newZap(cfg.Log, end), Lost: lost,
+		Quota: quota, Reserve: reserve, MaxRequest: maxRequest, BatchInterval: backendEvery, SnapshotEvery: snapshotEvery, SnapshotBytes: snapshotBytes,
+		Patience: patience, Log: newZap(cfg.Log, end), Lost: lost,
 	})
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
@@ -89,9 +101,12 @@ func boot(ctx context.Context, cfg Config) (*local, error) {
 }
 
 // txn refuses what etcd refuses from its clients.
-func (l *local) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+func (l *local) txn(ctx context.Context, req *pb.TxnRequest, useReserve bool) (*pb.TxnResponse, error) {
 	if err := checkTxn(req); err != nil {
 		return nil, err
+	}
+	if useReserve {
+		return l.server.TxnFromReserve(ctx, req)
 	}
 	return l.server.Txn(ctx, req)
 }
@@ -163,10 +178,15 @@ func (l *local) read(ctx context.Context, s span) (page, error) {
 // healthy waits for the writes that are under way, which fails when the log cannot be written.
 func (l *local) healthy(ctx context.Context) error {
 	for _, a := range l.server.Alarms() {
-		return fmt.Errorf("etcd has raised the alarm %s", a.Alarm)
+		if a.Alarm != pb.AlarmType_NOSPACE {
+			return fmt.Errorf("etcd has raised the alarm %s", a.Alarm)
+		}
 	}
 	return l.server.Settle(ctx)
 }
+
+// room is apart from healthy because a restart does not help against a full disk.
+func (l *local) room() error { return l.server.Room() }
 
 func (l *local) size(context.Context) (int64, error) { return l.server.Backend().Size(), nil }
 
@@ -194,5 +214,7 @@ func (c ctxWriter) Write(p []byte) (int, error) {
 	}
 	return c.w.Write(p)
 }
+
+func (l *local) interrupt() {}
 
 func (l *local) close() error { return errors.Join(l.server.Close(), l.lock.Close()) }

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"time"
+	"syscall"
 
-	bolt "go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/storage/datadir"
 )
@@ -34,17 +32,20 @@ func hold(dir string) (*fileutil.LockedFile, error) {
 	return lock, nil
 }
 
-// tryDatabase opens and closes the database, if there is one.
+// tryDatabase looks whether the database, if there is one, is locked. It does not read it: whether it can be read is for the member to say.
 func tryDatabase(path string) error {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Millisecond})
-	if errors.Is(err, berrors.ErrTimeout) {
-		return errInUse
-	}
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return db.Close()
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+		return errInUse
+	} else if err != nil {
+		return err
+	}
+	return nil
 }

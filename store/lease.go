@@ -24,11 +24,25 @@ type leases struct {
 }
 
 type lease struct {
-	// mu serializes the grant, so that writers who arrive together share its result.
-	mu    sync.Mutex
+	// granting is held by the writer that asks for a new lease, so that writers who arrive together share its result. It is a
+	// channel because etcd may take long to answer, and a writer waits no longer than its context.
+	granting chan struct{}
+
+	mu    sync.Mutex // guards what follows
 	id    int64
 	until time.Time
 	used  int
+}
+
+// use returns the lease if one more key may have it.
+func (cur *lease) use(now time.Time) (id int64, ok bool) {
+	cur.mu.Lock()
+	defer cur.mu.Unlock()
+	if cur.id == 0 || cur.used >= maxPerLease || !now.Before(cur.until) {
+		return 0, false
+	}
+	cur.used++
+	return cur.id, true
 }
 
 // reuseFor is how long a lease for the TTL may be handed out: a twentieth of it, at most a minute.
@@ -37,30 +51,36 @@ func reuseFor(ttl int64) int64 {
 }
 
 // take returns a lease on which a key lives at least ttl seconds.
-func (l *leases) take(ttl int64, now time.Time, grant func(ttl int64) (int64, error)) (int64, error) {
+func (l *leases) take(ctx context.Context, ttl int64, now time.Time, grant func(ttl int64) (int64, error)) (int64, error) {
 	l.mu.Lock()
 	cur := l.byTTL[ttl]
 	if cur == nil {
 		if l.byTTL == nil {
 			l.byTTL = map[int64]*lease{}
 		}
-		cur = &lease{}
+		cur = &lease{granting: make(chan struct{}, 1)}
 		l.byTTL[ttl] = cur
 	}
 	l.mu.Unlock()
 
+	select {
+	case cur.granting <- struct{}{}:
+		defer func() { <-cur.granting }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if id, ok := cur.use(now); ok {
+		return id, nil
+	}
+	reuse := reuseFor(ttl)
+	id, err := grant(ttl + reuse)
+	if err != nil {
+		return 0, err
+	}
 	cur.mu.Lock()
 	defer cur.mu.Unlock()
-	if cur.id == 0 || cur.used >= maxPerLease || !now.Before(cur.until) {
-		reuse := reuseFor(ttl)
-		id, err := grant(ttl + reuse)
-		if err != nil {
-			return 0, err
-		}
-		cur.id, cur.used, cur.until = id, 0, now.Add(time.Duration(reuse)*time.Second)
-	}
-	cur.used++
-	return cur.id, nil
+	cur.id, cur.used, cur.until = id, 1, now.Add(time.Duration(reuse)*time.Second)
+	return id, nil
 }
 
 // forget drops leases that etcd no longer knows.
@@ -86,7 +106,7 @@ func (e *Etcd) leasesFor(ctx context.Context, writes []kv.Write) ([]int64, error
 		if w.TTL <= 0 || w.Keep || w.Value == nil {
 			continue
 		}
-		id, err := e.leases.take(w.TTL, time.Now(), func(ttl int64) (int64, error) {
+		id, err := e.leases.take(ctx, w.TTL, time.Now(), func(ttl int64) (int64, error) {
 			return e.member.grant(ctx, ttl)
 		})
 		if err != nil {

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"proa.dev/kv"
@@ -32,7 +34,7 @@ func TestLeaseReuse(t *testing.T) {
 		{"a very short one is not shared", 10, 0, 5},
 		{"not at all", 10, 0, 6},
 	} {
-		id, err := l.take(c.ttl, start.Add(c.at), grant)
+		id, err := l.take(t.Context(), c.ttl, start.Add(c.at), grant)
 		if err != nil || id != c.want {
 			t.Errorf("%s: got %d, want %d (%v)", c.name, id, c.want, err)
 		}
@@ -43,13 +45,34 @@ func TestLeaseReuse(t *testing.T) {
 		}
 	}
 	l.forget([]int64{0, 3})
-	if id, err := l.take(3600, start.Add(61*time.Second), grant); err != nil || id != 7 {
+	if id, err := l.take(t.Context(), 3600, start.Add(61*time.Second), grant); err != nil || id != 7 {
 		t.Errorf("after a lease was lost: %d, %v", id, err)
 	}
 	boom := errors.New("boom")
-	if _, err := l.take(1, start, func(int64) (int64, error) { return 0, boom }); !errors.Is(err, boom) {
+	if _, err := l.take(t.Context(), 1, start, func(int64) (int64, error) { return 0, boom }); !errors.Is(err, boom) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestLeaseWaits: a writer that waits for the lease of another, which etcd does not grant, waits no longer than its context.
+func TestLeaseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l leases
+		frozen := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, _ = l.take(t.Context(), 3600, time.Now(), func(int64) (int64, error) { <-frozen; return 1, nil })
+		})
+		synctest.Wait()
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if _, err := l.take(ctx, 3600, time.Now(), func(int64) (int64, error) { return 2, nil }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		l.forget([]int64{7}) // nor does this wait
+		close(frozen)
+		wg.Wait()
+	})
 }
 
 // TestFewLeases writes many keys that expire, at once, and counts the leases.

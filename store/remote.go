@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
 
 const (
@@ -20,8 +21,15 @@ const (
 	// in one message.
 	chunk = 10000
 	// keepAlive and keepAliveTimeout find out about a peer that is gone without a word.
-	keepAlive        = 30 * time.Second
-	keepAliveTimeout = 10 * time.Second
+	keepAlive        = 10 * time.Second
+	keepAliveTimeout = 5 * time.Second
+	// connectTimeout bounds one attempt to connect, and maxReconnect the pause before the next: the servers shall work again
+	// soon after etcd does, however long it was away. Without these, gRPC pauses for up to two minutes.
+	connectTimeout = 2 * time.Second
+	// memberTimeout is how long one of several members may take to say how far etcd is before another is asked.
+	memberTimeout = time.Second
+	// freshTimeout is how long a read waits for etcd to say how far it is: people wait for the answer.
+	freshTimeout = 3 * time.Second
 )
 
 // anySize lifts the bound of gRPC on the size of an answer; that of the request is etcd's to judge.
@@ -60,6 +68,7 @@ func dial(ctx context.Context, cfg Config) (*remote, error) {
 		DialTimeout:          cfg.Timeout,
 		DialKeepAliveTime:    keepAlive,
 		DialKeepAliveTimeout: keepAliveTimeout,
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(connectParams())},
 		Context:              context.WithoutCancel(ctx),
 		Logger:               newZap(cfg.Log, &fatal{}),
 	})
@@ -72,13 +81,21 @@ func dial(ctx context.Context, cfg Config) (*remote, error) {
 		lease:  clientv3.RetryLeaseClient(client),
 		watch:  pb.NewWatchClient(client.ActiveConnection()),
 	}
-	r.rounds.read, r.rounds.timeout = r.revision, cfg.Timeout
+	r.rounds.read, r.rounds.timeout = r.revision, min(cfg.Timeout, freshTimeout)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	if _, err := r.revision(ctx); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	return r, nil
+}
+
+// connectParams says how a connection that broke is opened again.
+func connectParams() grpc.ConnectParams {
+	return grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 5 * minReconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
+		MinConnectTimeout: connectTimeout,
+	}
 }
 
 // clientTLS returns nil when no file is named; the endpoints then say whether to use TLS at all.
@@ -95,7 +112,7 @@ func clientTLS(cfg Config) (*tls.Config, error) {
 	return c, nil
 }
 
-func (r *remote) txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+func (r *remote) txn(ctx context.Context, req *pb.TxnRequest, _ bool) (*pb.TxnResponse, error) {
 	return r.kv.Txn(ctx, req, anySize)
 }
 
@@ -141,19 +158,26 @@ func (r *remote) compact(ctx context.Context, rev int64) error {
 // revision asks a quorum: the header of a linearizable read carries a revision at least as high as that of
 // every write acknowledged before.
 func (r *remote) revision(ctx context.Context) (int64, error) {
-	resp, err := r.kv.Range(ctx, &pb.RangeRequest{Key: []byte{0}, CountOnly: true})
-	if err != nil {
-		return 0, err
+	for {
+		try, stop := ctx, context.CancelFunc(func() {})
+		if len(r.client.Endpoints()) > 1 { // the next try asks another member
+			try, stop = context.WithTimeout(ctx, memberTimeout)
+		}
+		resp, err := r.kv.Range(try, &pb.RangeRequest{Key: []byte{0}, CountOnly: true})
+		late := try.Err() != nil && ctx.Err() == nil
+		stop()
+		switch {
+		case err == nil:
+			return resp.Header.Revision, nil
+		case !late:
+			return 0, err
+		}
 	}
-	return resp.Header.Revision, nil
 }
 
 // fresh is the present revision of everything, since others write, too.
-// freshPatience is how long a read waits for etcd to say how far it is: people wait for the answer.
-const freshPatience = 3 * time.Second
-
 func (r *remote) fresh(ctx context.Context, _ string) (int64, error) {
-	ctx, stop := context.WithTimeout(ctx, freshPatience)
+	ctx, stop := context.WithTimeout(ctx, freshTimeout)
 	defer stop()
 	return r.rounds.get(ctx)
 }
@@ -173,6 +197,8 @@ func (r *remote) healthy(ctx context.Context) error {
 	_, err = r.revision(ctx)
 	return err
 }
+
+func (r *remote) room() error { return nil }
 
 func (r *remote) size(ctx context.Context) (int64, error) {
 	var errs []error
@@ -196,4 +222,12 @@ func (r *remote) snapshot(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-func (r *remote) close() error { return r.client.Close() }
+// interrupt ends what is under way: nobody knows whether etcd will ever answer it.
+func (r *remote) interrupt() { _ = r.client.Close() }
+
+func (r *remote) close() error {
+	if err := r.client.Close(); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil // it was interrupted before
+}

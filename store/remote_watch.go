@@ -13,10 +13,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A broken watch is opened again after a pause between these.
 const (
+	// A broken watch is opened again after a pause between these.
 	minReconnect = 20 * time.Millisecond
-	maxReconnect = time.Second
+	maxReconnect = 500 * time.Millisecond
+	// A watch that was asked for its progress, or opened, and hears nothing for a time between these counts as broken: its
+	// member may be frozen, or cut off, while others answer. The time doubles, so that a member that is only slow gets there.
+	minSilence = 2 * time.Second
+	maxSilence = 30 * time.Second
 )
 
 // remoteStream is a watch on a gRPC stream of its own, because etcd answers a request for progress only when
@@ -31,9 +35,13 @@ type remoteStream struct {
 	part news
 
 	conn *watchConn
-	// broken says that the last stream failed, and pause how long to wait before the next.
-	broken bool
-	pause  time.Duration
+	// retryAt is when a stream is opened again after the last one failed, and pause the time before that. Whoever wakes the
+	// watch meanwhile does not postpone it.
+	retryAt time.Time
+	pause   time.Duration
+	// asked is since when an answer is owed, zero for none, and silence how long it may take.
+	asked   time.Time
+	silence time.Duration
 }
 
 // watchConn is one gRPC stream with the goroutine that receives from it.
@@ -50,7 +58,7 @@ type received struct {
 }
 
 func (r *remote) open(_ context.Context, prefix string, after int64) (stream, error) {
-	return &remoteStream{r: r, prefix: prefix, told: after, pause: minReconnect}, nil
+	return &remoteStream{r: r, prefix: prefix, told: after, pause: minReconnect, silence: minSilence}, nil
 }
 
 func (s *remoteStream) next(ctx context.Context, wake <-chan struct{}) (news, error) {
@@ -62,18 +70,25 @@ func (s *remoteStream) next(ctx context.Context, wake <-chan struct{}) (news, er
 		}
 		select {
 		case m := <-s.conn.in:
+			s.asked, s.silence = time.Time{}, minSilence
 			n, whole, err := s.take(m)
 			if err != nil && !isTransient(err) {
 				return news{}, err
 			}
 			if err != nil {
 				s.disconnect()
-				s.broken = true
+				s.postpone()
 			}
 			if whole {
 				return n, nil
 			}
 		case <-wake:
+			// Whoever is owed an answer wakes the watch until it has one.
+			if !s.asked.IsZero() && time.Since(s.asked) > s.silence {
+				s.silence = min(2*s.silence, maxSilence)
+				s.disconnect()
+				s.postpone()
+			}
 			return news{}, nil
 		case <-ctx.Done():
 			return news{}, ctx.Err()
@@ -133,32 +148,39 @@ func isTransient(err error) bool {
 // connect opens a stream, after a pause when the last one failed. It returns early when it is woken.
 func (s *remoteStream) connect(ctx context.Context, wake <-chan struct{}) (woke bool, err error) {
 	for {
-		if s.broken {
-			if woke, err := s.rest(ctx, wake); woke || err != nil {
-				return woke, err
-			}
+		if woke, err := s.rest(ctx, wake); woke || err != nil {
+			return woke, err
 		}
 		s.conn, err = s.start(ctx)
 		switch {
 		case err == nil:
+			s.asked = time.Now() // that it is open
 			return false, nil
 		case ctx.Err() != nil:
 			return false, ctx.Err()
 		case !isTransient(err):
 			return false, err
 		}
-		s.broken = true
+		s.postpone()
 	}
 }
 
-// rest waits out the pause before a new attempt, which doubles until an attempt succeeds.
+// postpone begins the pause before a new attempt, which doubles until an attempt succeeds.
+func (s *remoteStream) postpone() {
+	s.retryAt = time.Now().Add(s.pause)
+	s.pause = min(2*s.pause, maxReconnect)
+}
+
+// rest waits for the end of the pause.
 func (s *remoteStream) rest(ctx context.Context, wake <-chan struct{}) (woke bool, err error) {
-	t := time.NewTimer(s.pause)
+	left := time.Until(s.retryAt)
+	if left <= 0 {
+		return false, nil
+	}
+	t := time.NewTimer(left)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		s.pause = min(2*s.pause, maxReconnect)
-		s.broken = false
 		return false, nil
 	case <-wake:
 		return true, nil
@@ -211,7 +233,7 @@ func (s *remoteStream) disconnect() {
 	}
 	s.conn.cancel()
 	s.conn.wg.Wait()
-	s.conn, s.part = nil, news{}
+	s.conn, s.part, s.asked = nil, news{}, time.Time{}
 }
 
 // complete has nothing to do: etcd was asked for the pairs before the changes.
@@ -220,6 +242,9 @@ func (s *remoteStream) complete(context.Context, news) error { return nil }
 func (s *remoteStream) ask(context.Context) {
 	if s.conn == nil {
 		return
+	}
+	if s.asked.IsZero() {
+		s.asked = time.Now()
 	}
 	// A stream that cannot be written to fails to be read as well, which is where it is noticed.
 	_ = s.conn.stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{

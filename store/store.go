@@ -53,7 +53,7 @@ type Config struct {
 	// CAFile, CertFile and KeyFile authenticate both sides of the connection to Endpoints.
 	CAFile, CertFile, KeyFile string
 
-	// Timeout bounds an operation whose context has no deadline; 0 means ten seconds.
+	// Timeout bounds an operation on an etcd elsewhere, whatever its context says; 0 means ten seconds. A snapshot may take longer.
 	Timeout time.Duration
 	// Log receives etcd's warnings; nil drops them.
 	Log *slog.Logger
@@ -66,7 +66,8 @@ type Config struct {
 // member is the etcd behind the store: one in this process or one elsewhere. Its answers and errors are
 // etcd's own; the store translates them.
 type member interface { //nolint:interfacebloat // an etcd, near or far
-	txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error)
+	// txn makes a transaction. With useReserve it may use some of the room that is kept free.
+	txn(ctx context.Context, req *pb.TxnRequest, useReserve bool) (*pb.TxnResponse, error)
 	// read answers a range at the present or a past revision.
 	read(ctx context.Context, r span) (page, error)
 	grant(ctx context.Context, ttl int64) (id int64, err error)
@@ -81,8 +82,12 @@ type member interface { //nolint:interfacebloat // an etcd, near or far
 	sawAll(prefix string, rev int64)
 	open(ctx context.Context, prefix string, after int64) (stream, error)
 	healthy(ctx context.Context) error
+	// room says why writes that need room are refused, or nil.
+	room() error
 	size(ctx context.Context) (int64, error)
 	snapshot(ctx context.Context, w io.Writer) error
+	// interrupt ends operations under way that depend on somebody outside of this process.
+	interrupt()
 	// shared says that other processes may write, too.
 	shared() bool
 	close() error
@@ -128,8 +133,9 @@ func (e *Etcd) begin(ctx context.Context, op, key string) (context.Context, cont
 		e.life.RUnlock()
 		return nil, nil, fail(op, key, unavailable{errClosed})
 	}
-	if _, ok := ctx.Deadline(); !ok && e.member.shared() {
-		// A member in this process bounds its requests itself.
+	if e.member.shared() {
+		// A member in this process bounds its requests itself. One elsewhere may be frozen: the caller's own deadline can be
+		// far away.
 		ctx, cancel := context.WithTimeout(ctx, e.timeout)
 		return ctx, func() { cancel(); e.life.RUnlock() }, nil
 	}
@@ -171,6 +177,16 @@ func (e *Etcd) Healthy(ctx context.Context) error {
 	return fail("check", "health", e.member.healthy(ctx))
 }
 
+// Room says why writes that need room are refused, or nil when they are not. An etcd elsewhere is asked by Healthy.
+func (e *Etcd) Room(ctx context.Context) error {
+	_, end, err := e.begin(ctx, "room", "")
+	if err != nil {
+		return err
+	}
+	defer end()
+	return fail("check", "room", e.member.room())
+}
+
 // Size returns the bytes that the database takes on disk.
 func (e *Etcd) Size(ctx context.Context) (int64, error) {
 	ctx, end, err := e.begin(ctx, "size", "")
@@ -185,7 +201,7 @@ func (e *Etcd) Size(ctx context.Context) (int64, error) {
 // Snapshot writes a copy of the database to w, in the format of `etcdctl snapshot save`: the file followed
 // by its SHA-256 sum.
 func (e *Etcd) Snapshot(ctx context.Context, w io.Writer) error {
-	ctx, end, err := e.begin(ctx, "snapshot", "")
+	_, end, err := e.begin(ctx, "snapshot", "")
 	if err != nil {
 		return err
 	}
@@ -193,9 +209,10 @@ func (e *Etcd) Snapshot(ctx context.Context, w io.Writer) error {
 	return fail("write", "snapshot", e.member.snapshot(ctx, w))
 }
 
-// Close waits for the operations under way, ends the watches with an error and stops the member. Closing
-// twice is harmless.
+// Close waits for the operations under way, ends the watches with an error and stops the member. It does not wait for an etcd
+// elsewhere: what is under way there fails. Closing twice is harmless.
 func (e *Etcd) Close() error {
+	e.member.interrupt()
 	e.life.Lock()
 	defer e.life.Unlock()
 	if e.closed {

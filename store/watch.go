@@ -35,8 +35,11 @@ type watch struct {
 	wake chan struct{}
 }
 
-// askAgain is how long a watch waits for an answer about its progress before it asks once more.
-const askAgain = 10 * time.Millisecond
+// A watch that has got no answer about its progress asks again after a time between these.
+const (
+	askAgain    = 10 * time.Millisecond
+	maxAskAgain = 250 * time.Millisecond
+)
 
 // poke wakes the goroutine that runs the watch.
 func (w *watch) poke() {
@@ -68,12 +71,13 @@ func (e *Etcd) follow(ctx context.Context, prefix string, after int64, yield fun
 	again := time.AfterFunc(time.Hour, w.poke)
 	defer again.Stop()
 
-	last := after
+	last, pause := after, askAgain
 	for {
 		// This comes after the watch can be found, so that whoever asked has either been heard here or wakes it.
 		if e.wanted.Load() > last {
 			s.ask(ctx)
-			again.Reset(askAgain)
+			again.Reset(pause)
+			pause = min(2*pause, maxAskAgain)
 		}
 		n, err := s.next(ctx, w.wake)
 		if err != nil {
@@ -87,7 +91,7 @@ func (e *Etcd) follow(ctx context.Context, prefix string, after int64, yield fun
 			return err
 		}
 		if len(b.Changes) > 0 || b.Rev > last {
-			last = b.Rev
+			last, pause = b.Rev, askAgain
 			if !yield(b, nil) {
 				return nil
 			}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/server/v3/etcdserver"
 
@@ -63,6 +65,54 @@ func TestReconnect(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
+}
+
+// TestReconnectWhileAsked breaks the connection of a watch that is asked for its progress the whole time, as it is while clients list:
+// whoever asks does not postpone the next attempt to connect.
+func TestReconnectWhileAsked(t *testing.T) {
+	o := serve(t)
+	e := connect(t, o.addr)
+	start, err := e.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := make(chan string, 10)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for b, err := range e.Watch(ctx, "/a/", start) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for _, c := range b.Changes {
+				seen <- c.Key
+			}
+		}
+	})
+	put(t, o.etcd, "/a/before")
+	<-seen
+	e.wanted.Store(math.MaxInt64)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for tick := time.NewTicker(minReconnect / 4); ctx.Err() == nil; <-tick.C {
+			e.wakeWatches()
+		}
+	})
+	o.hangUp()
+	put(t, o.etcd, "/a/meanwhile")
+	o.listen()
+	select {
+	case got := <-seen:
+		if got != "/a/meanwhile" {
+			t.Errorf("got %s", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the watch has not connected again")
+	}
+	cancel()
+	wg.Wait()
+	asking.Wait()
 }
 
 // put writes past the connection.

@@ -134,6 +134,9 @@ func (s *Store) Healthy(ctx context.Context) error {
 	return nil
 }
 
+// Room is there as long as there is memory.
+func (s *Store) Room(context.Context) error { return nil }
+
 // Size returns the bytes of all keys and values, those of the history included.
 func (s *Store) Size(ctx context.Context) (int64, error) {
 	if err := s.read(ctx, "size", ""); err != nil {

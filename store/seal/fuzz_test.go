@@ -19,7 +19,11 @@ func FuzzOpen(f *testing.F) {
 	}
 	for i := range providers {
 		first := Rule{Providers: providers[i:]}
-		f.Add(first.seal("/registry/secrets/ns/a", []byte("value")), []byte("value"))
+		sealed, err := first.seal(f.Context(), "/registry/secrets/ns/a", []byte("value"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(sealed, []byte("value"))
 	}
 	f.Add([]byte("k8s:enc:aesgcm:v1:k:"), []byte(""))
 	f.Add([]byte("k8s:enc:aescbc:v1:k:short"), []byte("x"))
@@ -30,13 +34,16 @@ func FuzzOpen(f *testing.F) {
 			t.Fatal(err)
 		}
 		p := kv.Pair{Key: "/registry/secrets/ns/a", Value: bytes.Clone(stored)}
-		_ = s.open(&p)
-		back := kv.Pair{Key: p.Key, Value: s.rule(p.Key).seal(p.Key, value)}
-		if err := s.open(&back); err != nil || !bytes.Equal(back.Value, value) || back.Stale {
-			t.Errorf("%q came back as %+v, %v", value, back, err)
+		p = s.Open(t.Context(), p)
+		sealed, err := s.rule(p.Key).seal(t.Context(), p.Key, value)
+		if err != nil {
+			t.Fatal(err)
 		}
-		moved := kv.Pair{Key: "/registry/secrets/ns/b", Value: s.rule(p.Key).seal(p.Key, value)}
-		if err := s.open(&moved); err == nil {
+		back := s.Open(t.Context(), kv.Pair{Key: p.Key, Value: bytes.Clone(sealed)})
+		if back.Err != nil || !bytes.Equal(back.Value, value) || back.Stale {
+			t.Errorf("%q came back as %+v", value, back)
+		}
+		if moved := s.Open(t.Context(), kv.Pair{Key: "/registry/secrets/ns/b", Value: sealed}); moved.Err == nil {
 			t.Errorf("%q was opened under another key", value)
 		}
 	})

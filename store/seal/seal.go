@@ -75,48 +75,89 @@ func (s *Sealed) rule(key string) *Rule {
 }
 
 // seal encrypts a value for its key.
-func (r *Rule) seal(key string, value []byte) []byte {
-	p := r.Providers[0]
-	if p.seal == nil {
-		return value
+func (r *Rule) seal(ctx context.Context, key string, value []byte) ([]byte, error) {
+	p := &r.Providers[0]
+	switch {
+	case p.isPlain():
+		return value, nil
+	case p.envelope == nil:
+		return append([]byte(p.mark), p.seal(key, value)...), nil
 	}
-	return append([]byte(p.mark), p.seal(key, value)...)
+	sealed, err := p.envelope.Seal(ctx, key, value)
+	if err != nil {
+		return nil, fmt.Errorf("encrypt with %q: %w", KeyName([]byte(p.mark)), err)
+	}
+	return append([]byte(p.mark), sealed...), nil
 }
 
-// open decrypts a pair in place of its value.
-func (s *Sealed) open(p *kv.Pair) error {
+// open decrypts a pair in place of its value. One that cannot be decrypted says so, so that it does not take the others away.
+// It is an error if a key management service does not answer: the value may be decrypted later, and must not be taken for lost.
+func (s *Sealed) open(ctx context.Context, p *kv.Pair) error {
 	r := s.rule(p.Key)
-	if r == nil || p.Value == nil {
-		return nil
+	sealed := bytes.HasPrefix(p.Value, []byte(marked))
+	switch {
+	case p.Value == nil || r == nil && !sealed:
+	case !sealed:
+		p.Stale = !r.Providers[0].isPlain()
+	case r == nil:
+		p.Err = fmt.Errorf("it is encrypted with key %q, and this server has no keys for it", KeyName(p.Value))
+	default:
+		p.Err = r.open(ctx, p)
 	}
-	if !bytes.HasPrefix(p.Value, []byte(marked)) {
-		p.Stale = r.Providers[0].seal != nil
-		return nil
+	if errors.Is(p.Err, ErrAway) {
+		return fmt.Errorf("%s: %w", p.Key, p.Err)
 	}
+	return nil
+}
+
+// Open decrypts a pair as the store has it. Its Err says why it cannot be decrypted.
+func (s *Sealed) Open(ctx context.Context, p kv.Pair) kv.Pair {
+	_ = s.open(ctx, &p) // it is in Err, too
+	return p
+}
+
+// open decrypts a sealed pair with the provider and the key that have sealed it.
+func (r *Rule) open(ctx context.Context, p *kv.Pair) error {
 	for i, way := range r.Providers {
 		sealed, ours := bytes.CutPrefix(p.Value, []byte(way.mark))
-		if !ours || way.open == nil {
+		if !ours || way.isPlain() {
 			continue
 		}
-		value, err := way.open(p.Key, sealed)
+		value, stale, err := way.decrypt(ctx, p.Key, sealed)
 		if err != nil {
-			return fmt.Errorf("seal: %s cannot be decrypted with %s: %w", p.Key, way.mark, err)
+			return fmt.Errorf("it cannot be decrypted with key %q of this server: %w", KeyName(p.Value), err)
 		}
-		p.Value, p.Stale = value, i > 0
+		p.Value, p.Stale = value, i > 0 || stale
 		return nil
 	}
-	with := p.Value[:min(len(p.Value), 64)]
-	if parts := bytes.SplitN(p.Value, []byte(":"), 6); len(parts) == 6 && len(parts[4]) < 64 {
-		with = parts[4]
+	return fmt.Errorf("it is encrypted with key %q, which is not among the keys of this server", KeyName(p.Value))
+}
+
+func (p *Provider) decrypt(ctx context.Context, key string, sealed []byte) (value []byte, stale bool, err error) {
+	if p.envelope != nil {
+		return p.envelope.Open(ctx, key, sealed)
 	}
-	return fmt.Errorf("seal: %s is encrypted with key %q, which is not among the keys of this server", p.Key, with)
+	value, err = p.open(key, sealed)
+	return value, false, err
+}
+
+// KeyName is the name of the key that a stored value is encrypted with; empty if it is not encrypted.
+func KeyName(value []byte) string {
+	if !bytes.HasPrefix(value, []byte(marked)) {
+		return ""
+	}
+	parts := bytes.SplitN(value[:min(len(value), 512)], []byte(":"), 6) // k8s:enc:PROVIDER:v1:NAME:
+	if len(parts) < 6 {
+		return "?"
+	}
+	return string(parts[4])
 }
 
 // Get reads one pair.
 func (s *Sealed) Get(ctx context.Context, key string) (kv.Pair, bool, error) {
 	p, found, err := s.Store.Get(ctx, key)
 	if err == nil && found {
-		err = s.open(&p)
+		err = s.open(ctx, &p)
 	}
 	return p, found, err
 }
@@ -125,8 +166,8 @@ func (s *Sealed) Get(ctx context.Context, key string) (kv.Pair, bool, error) {
 func (s *Sealed) List(ctx context.Context, r kv.Range) (kv.Page, error) {
 	page, err := s.Store.List(ctx, r)
 	for i := range page.Pairs {
-		if err == nil {
-			err = s.open(&page.Pairs[i])
+		if err := s.open(ctx, &page.Pairs[i]); err != nil {
+			return kv.Page{}, err
 		}
 	}
 	return page, err
@@ -143,12 +184,16 @@ func (s *Sealed) Commit(ctx context.Context, writes ...kv.Write) (int64, error) 
 		if !cloned {
 			writes, cloned = slices.Clone(writes), true // the caller's stay in the clear
 		}
-		writes[i].Value = r.seal(w.Key, w.Value)
+		sealed, err := r.seal(ctx, w.Key, w.Value)
+		if err != nil {
+			return 0, err
+		}
+		writes[i].Value = sealed
 	}
 	rev, err := s.Store.Commit(ctx, writes...)
 	if c, lost := errors.AsType[*kv.Conflict](err); lost {
-		if oerr := s.open(&c.Now); oerr != nil {
-			return 0, oerr
+		if err := s.open(ctx, &c.Now); err != nil {
+			return 0, err
 		}
 	}
 	return rev, err
@@ -159,8 +204,9 @@ func (s *Sealed) Watch(ctx context.Context, prefix string, after int64) iter.Seq
 	return func(yield func(kv.Batch, error) bool) {
 		for b, err := range s.Store.Watch(ctx, prefix, after) {
 			for i := range b.Changes {
-				if err == nil {
-					err = errors.Join(s.open(&b.Changes[i].Pair), s.open(&b.Changes[i].Prev))
+				if away := errors.Join(s.open(ctx, &b.Changes[i].Pair), s.open(ctx, &b.Changes[i].Prev)); away != nil {
+					yield(kv.Batch{}, away)
+					return
 				}
 			}
 			if !yield(b, err) {

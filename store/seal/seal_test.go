@@ -11,6 +11,7 @@ import (
 
 	"proa.dev/kv"
 	"proa.dev/store"
+	"proa.dev/store/memory"
 	"proa.dev/store/seal"
 	"proa.dev/store/storetest"
 )
@@ -117,7 +118,7 @@ func TestKeysAndForgeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := lone.Get(t.Context(), k); err == nil || !strings.Contains(err.Error(), `"old"`) {
+	if p, _, err := lone.Get(t.Context(), k); err != nil || p.Err == nil || !strings.Contains(p.Err.Error(), `"old"`) {
 		t.Errorf("without the key: %v", err)
 	}
 	// A value moved to another key, or changed, is refused.
@@ -131,7 +132,7 @@ func TestKeysAndForgeries(t *testing.T) {
 		if _, err := inner.Commit(t.Context(), kv.Write{Key: "/registry/secrets/a/" + name, Value: value}); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := both.Get(t.Context(), "/registry/secrets/a/"+name); err == nil {
+		if p, _, err := both.Get(t.Context(), "/registry/secrets/a/"+name); err != nil || p.Err == nil {
 			t.Errorf("%s: read without an error", name)
 		}
 	}
@@ -215,7 +216,7 @@ func TestWays(t *testing.T) {
 		if rev, err = inner.Commit(t.Context(), kv.Write{Key: k, Value: raw.Value[:len(raw.Value)-len(raw.Value)/2], Rev: rev}); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := s.Get(t.Context(), k); err == nil {
+		if p, _, err := s.Get(t.Context(), k); err != nil || p.Err == nil {
 			t.Errorf("%s read a value that was cut", way)
 		}
 	}
@@ -226,5 +227,44 @@ func TestWays(t *testing.T) {
 	}
 	if raw, _, err := inner.Get(t.Context(), k); err != nil || string(raw.Value) != "clear" {
 		t.Errorf("stored as %q, %v", raw.Value, err)
+	}
+}
+
+// TestOneValueThatCannotBeDecrypted does not take the others of a list or a watch away.
+func TestOneValueThatCannotBeDecrypted(t *testing.T) {
+	inner := memory.New(memory.Config{})
+	t.Cleanup(func() { _ = inner.Close() })
+	s, err := seal.New(inner, rule(t, []string{"/registry/secrets/"}, key("one", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := inner.Commit(t.Context(), kv.Write{Key: "/registry/secrets/a", Value: []byte("k8s:enc:aesgcm:v1:lost:x")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), kv.Write{Key: "/registry/secrets/b", Value: []byte("v")}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := s.List(t.Context(), kv.Range{Prefix: "/registry/secrets/"})
+	if err != nil || len(page.Pairs) != 2 || page.Pairs[0].Err == nil || page.Pairs[1].Err != nil || string(page.Pairs[1].Value) != "v" {
+		t.Errorf("the list is %+v, %v", page, err)
+	}
+	seen := 0
+	for b, err := range s.Watch(t.Context(), "/registry/secrets/", 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range b.Changes {
+			if lost := c.Key == "/registry/secrets/a"; lost != (c.Err != nil) {
+				t.Errorf("a change is %+v", c)
+			}
+			seen++
+		}
+		if seen >= 2 {
+			break
+		}
+	}
+	_, err = s.Commit(t.Context(), kv.Write{Key: "/registry/secrets/a", Value: []byte("new")})
+	if c, lost := errors.AsType[*kv.Conflict](err); !lost || c.Now.Err == nil {
+		t.Errorf("a write over it is %v", err)
 	}
 }

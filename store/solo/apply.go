@@ -125,10 +125,15 @@ func (m *Member) voters() *raftpb.ConfState { return &raftpb.ConfState{Voters: [
 
 // snapshotIfDue lets the log begin anew when it has become long. It is called by who may apply.
 func (m *Member) snapshotIfDue() error {
-	index := m.applied.Load()
-	if index-m.log.begin <= m.cfg.SnapshotEvery {
+	if m.applied.Load()-m.log.begin <= m.cfg.SnapshotEvery && m.log.size.Load() <= m.cfg.SnapshotBytes {
 		return nil
 	}
+	return m.snapshot()
+}
+
+// snapshot lets the log begin anew after what is applied, and removes what was before from the disk. It is called by who may apply.
+func (m *Member) snapshot() error {
+	index := m.applied.Load()
 	// What the log may forget has to be in the database.
 	m.kv.Commit()
 	members := v2store.New("/0", "/1")

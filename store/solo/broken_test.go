@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,7 +17,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-var errDisk = fmt.Errorf("the disk is on fire: %w", syscall.ENOSPC)
+// errDisk is a write for which there is no room.
+var errDisk = fmt.Errorf("the disk is on fire: %w", &fs.PathError{Op: "write", Path: "log", Err: syscall.ENOSPC})
 
 // badLog is a log whose writes can fail.
 type badLog struct {

@@ -79,10 +79,10 @@ func (l *ledger) check(t *testing.T, s server) {
 	there := pairs(t, s.KV(), 0)
 	for key, rev := range l.acked {
 		if p := there[key]; p.value != key || p.mod != rev || p.version != 1 {
-			t.Errorf("%s was acknowledged at %d; now there is %v", key, rev, p)
+			t.Errorf("%.20s was acknowledged at %d; now there is %.80v", key, rev, p)
 		}
 		if rev > s.KV().Rev() {
-			t.Errorf("%s was acknowledged at %d; the store is at %d", key, rev, s.KV().Rev())
+			t.Errorf("%.20s was acknowledged at %d; the store is at %d", key, rev, s.KV().Rev())
 		}
 	}
 	for key := range l.refused {

@@ -143,38 +143,47 @@ func TestLogPanics(t *testing.T) {
 	refuses(t, m)
 }
 
-// TestSyncFailsForAWhile has a file of the log that can be neither written nor synced for a while, also not when the log is closed
-// in order to be read again.
-func TestSyncFailsForAWhile(t *testing.T) {
+// TestSyncFailsWhileMending has a file of the log that can be neither written nor synced for a while. The write may be tried again. The sync,
+// with which the log is closed for that, may not: that is final, also when the file can be written again.
+func TestSyncFailsWhileMending(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.SnapshotEvery = 1 << 30
+	lost := 0
+	cfg.Lost = func(error) { lost++ }
 	m := open(t, cfg)
+	l := newLedger()
 	for i := range 10 {
-		mustPut(t, m, fmt.Sprint(i), strings.Repeat("x", 20<<10))
-	}
-	again := func() error {
-		m.turn.mu.Lock()
-		m.turn.tried = time.Time{}
-		m.turn.mu.Unlock()
-		_, err := m.Txn(t.Context(), put("a", "1"))
-		return err
+		if err := l.write(t.Context(), m, fmt.Sprint(i, strings.Repeat("x", 20<<10)), true); err != nil {
+			t.Fatal(err)
+		}
 	}
 	files := logFiles(t, cfg.Dir)
 	restore := fail(t, files[len(files)-1])
-	for range 3 {
-		if err := again(); !errors.Is(err, ErrBroken) {
-			t.Errorf("error %v", err)
+	for _, want := range []int{0, 1, 1} {
+		if _, err := again(t, m); !errors.Is(err, ErrBroken) || lost != want {
+			t.Errorf("error %v; lost %d times, want %d", err, lost, want)
 		}
 	}
 	restore()
-	if err := again(); err != nil {
-		t.Errorf("when the file can be written again: %v", err)
+	if _, err := again(t, m); !errors.Is(err, ErrBroken) || !errors.As(err, new(syncError)) || lost != 1 {
+		t.Errorf("when the file can be written again: %v; lost %d times", err, lost)
 	}
-	sameAsLog(t, m)
 	shut(t, m)
 	if files := openFiles(t, cfg.Dir); len(files) > 0 {
 		t.Errorf("open after the close: %s", files)
 	}
+	m = opened(t, cfg)
+	l.check(t, ours{m})
+	sameAsLog(t, m)
+}
+
+// again makes a change as if the time had come to try a broken log once more.
+func again(t *testing.T, m *Member) (*pb.TxnResponse, error) {
+	t.Helper()
+	m.turn.mu.Lock()
+	m.turn.tried = time.Time{}
+	m.turn.mu.Unlock()
+	return m.Txn(t.Context(), put("a", "1"))
 }
 
 // fail makes writes and syncs of an open file fail.

@@ -39,7 +39,7 @@ const long = 1 << 20
 func config(dir string) Config {
 	return Config{
 		Dir: dir, Name: "default", PeerURL: "http://localhost:2380", Token: "etcd-cluster",
-		Quota: 1 << 30, MaxRequest: 3 << 19, BatchInterval: 20 * time.Millisecond, SnapshotEvery: 20, Patience: 10 * time.Second,
+		Quota: 1 << 30, MaxRequest: 3 << 19, BatchInterval: 20 * time.Millisecond, SnapshotEvery: 20, SnapshotBytes: 1 << 30, Patience: 10 * time.Second,
 		// As in the store while a member starts: what is fatal is a panic.
 		Log: zap.New(zapcore.NewNopCore(), zap.WithFatalHook(zapcore.WriteThenPanic)),
 	}

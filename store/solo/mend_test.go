@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -190,13 +189,7 @@ func TestLostWhileMending(t *testing.T) {
 // a start, and has what was acknowledged. The limit by which this is done is one of the process, so it has one of its own: go test takes
 // notes in a file, too.
 func TestPartialWrite(t *testing.T) {
-	const own = "PROA_TEST_PARTIAL_WRITE"
-	if os.Getenv(own) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPartialWrite$", "-test.v")
-		cmd.Env = append(os.Environ(), own+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestPartialWrite") {
-			t.Errorf("%v\n%s", err, out)
-		}
+	if _, own := inOwnProcess(t, "1"); !own {
 		return
 	}
 	signal.Ignore(syscall.SIGXFSZ)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -26,7 +27,6 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/datadir"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
-	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
@@ -50,7 +50,7 @@ func Open(ctx context.Context, cfg Config) (m *Member, err error) {
 			m, err = nil, fmt.Errorf("unusable data: %v", r)
 		}
 	}()
-	m = &Member{cfg: cfg}
+	m = &Member{cfg: cfg, pressed: make(chan struct{}, 1), disk: disk{dir: cfg.Dir, measure: freeBytes}}
 	if err := os.MkdirAll(datadir.ToSnapDir(cfg.Dir), 0o700); err != nil {
 		return nil, err
 	}
@@ -61,8 +61,19 @@ func Open(ctx context.Context, cfg Config) (m *Member, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	in, err := inspectLog(cfg.Dir)
+	if err == nil {
+		err = checkDatabase(cfg.Dir, in)
+	}
+	if err == nil {
+		// Damage is found before the database is opened for writing, which changes it.
+		err = checkLog(cfg.Dir, in, appliedIndex(datadir.ToBackendFileName(cfg.Dir)))
+	}
+	if err != nil {
+		return nil, err
+	}
 	m.openBackend()
-	if err := m.start(ctx); err != nil {
+	if err := m.start(ctx, in); err != nil {
 		return nil, errors.Join(err, m.release())
 	}
 	return m, nil
@@ -115,14 +126,17 @@ func (m *Member) openBackend() {
 	b.BatchInterval = m.cfg.BatchInterval
 	b.BackendFreelistType = bolt.FreelistMapType
 	b.MmapSize = uint64(m.cfg.Quota + m.cfg.Quota/10)
-	b.Hooks = m.hooks
+	b.Hooks = backend.NewHooks(func(tx backend.UnsafeReadWriter) {
+		m.disk.commits()
+		m.hooks.OnPreCommitUnsafe(tx)
+	})
 	m.backend = backend.New(b)
 	m.index.SetBackend(m.backend)
 	schema.CreateMetaBucket(m.backend.BatchTx())
 }
 
-func (m *Member) start(ctx context.Context) error {
-	entries, err := m.openLog()
+func (m *Member) start(ctx context.Context, in *inspection) error {
+	entries, err := m.openLog(in)
 	if err != nil {
 		return err
 	}
@@ -138,22 +152,20 @@ func (m *Member) start(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m.stop = stop
 	m.background.Go(func() { m.expire(background) })
+	m.background.Go(func() { m.relieve(background) })
 	return nil
 }
 
-// openLog opens or makes the log and returns the entries that the database lacks.
-func (m *Member) openLog() (missing []*raftpb.Entry, err error) {
+// openLog opens the log that was inspected, or makes one, and returns the entries that the database lacks.
+func (m *Member) openLog(in *inspection) (missing []*raftpb.Entry, err error) {
 	at := m.index.ConsistentIndex()
-	if wal.Exist(datadir.ToWALDir(m.cfg.Dir)) {
+	if in != nil {
 		var p past
-		if m.log, p, err = openJournal(m.cfg.Dir, m.cfg.Log); err != nil {
+		if m.log, p, err = openJournal(m.cfg.Dir, in, at, m.cfg.Log); err != nil {
 			return nil, err
 		}
-		if p.born() || at > 0 {
+		if p.born() {
 			return m.resume(p, at)
-		}
-		if !p.whole {
-			return nil, fmt.Errorf("the log in %s is damaged from its beginning", datadir.ToWALDir(m.cfg.Dir))
 		}
 		// Whoever made this log was killed before it said who it is.
 		err = errors.Join(m.log.Close(), os.RemoveAll(datadir.ToWALDir(m.cfg.Dir)))
@@ -162,17 +174,11 @@ func (m *Member) openLog() (missing []*raftpb.Entry, err error) {
 			return nil, err
 		}
 	}
-	if at > 0 {
-		return nil, fmt.Errorf("the log in %s is missing: the database is at its entry %d", datadir.ToWALDir(m.cfg.Dir), at)
-	}
 	return nil, m.create()
 }
 
 // resume finds the members of the cluster and what the database lacks.
 func (m *Member) resume(p past, at uint64) ([]*raftpb.Entry, error) {
-	if at > m.log.last || at < m.log.begin {
-		return nil, misfit(at, m.log)
-	}
 	if err := schema.Validate(m.cfg.Log, m.backend.ReadTx()); err != nil {
 		return nil, err
 	}
@@ -305,10 +311,13 @@ func (m *Member) mend() {
 	m.applying.Lock()
 	defer m.applying.Unlock()
 	err := m.reopen()
-	m.turn.mended(err)
 	if err != nil {
 		m.cfg.Log.Error("the store takes no changes", zap.Error(err))
+		if !isWorthRetrying(err) {
+			_ = m.breaks(err, true)
+		}
 	}
+	m.turn.mended(err)
 }
 
 func (m *Member) reopen() (err error) {
@@ -324,23 +333,23 @@ func (m *Member) reopen() (err error) {
 		}
 		m.log = nil
 	}
-	log, p, err := openJournal(m.cfg.Dir, m.cfg.Log)
+	at := m.applied.Load()
+	in, err := inspectLog(m.cfg.Dir)
+	if err == nil && in == nil {
+		err = fs.ErrNotExist
+	}
 	if err != nil {
 		return err
 	}
-	at := m.applied.Load()
-	if at > log.last || at < log.begin {
-		return errors.Join(misfit(at, log), log.Close())
+	log, p, err := openJournal(m.cfg.Dir, in, at, m.cfg.Log)
+	if err != nil {
+		return err
 	}
 	m.log = log
 	if err := m.replay(p.entries[at-log.begin:]); err != nil {
-		return m.breaks(err, true)
+		return err
 	}
 	return m.elect()
-}
-
-func misfit(at uint64, log *journal) error {
-	return fmt.Errorf("the database is at entry %d of the log, which has those from %d to %d", at, log.begin+1, log.last)
 }
 
 // migrate brings the database to the layout of the version.

@@ -188,7 +188,7 @@ func TestUnusable(t *testing.T) {
 			remove(t, datadir.ToWALDir(cfg.Dir))
 			makeDir(t, datadir.ToWALDir(cfg.Dir))
 		}, "missing"},
-		{"no database after snapshots", 100, func(t *testing.T, cfg Config) { remove(t, datadir.ToBackendFileName(cfg.Dir)) }, "the database is at entry 0"},
+		{"no database after snapshots", 100, func(t *testing.T, cfg Config) { remove(t, datadir.ToBackendFileName(cfg.Dir)) }, "is missing, and the log has only"},
 		{"another's new log", 5, func(t *testing.T, cfg Config) {
 			remove(t, datadir.ToWALDir(cfg.Dir))
 			j, err := newJournal(cfg.Dir, 1, 2, cfg.Log)
@@ -198,7 +198,7 @@ func TestUnusable(t *testing.T) {
 			if err := j.Close(); err != nil {
 				t.Fatal(err)
 			}
-		}, "the database is at entry"},
+		}, "the database has entries of the log up to"},
 		{"an older log", 50, func(t *testing.T, cfg Config) {
 			old := config(t.TempDir())
 			shut(t, open(t, old))
@@ -206,15 +206,27 @@ func TestUnusable(t *testing.T) {
 			if err := os.Rename(datadir.ToWALDir(old.Dir), datadir.ToWALDir(cfg.Dir)); err != nil {
 				t.Fatal(err)
 			}
-		}, "the database is at entry"},
+		}, "the database has entries of the log up to"},
 		{"no database but garbage", 5, func(t *testing.T, cfg Config) {
 			writeFile(t, datadir.ToBackendFileName(cfg.Dir), bytes.Repeat([]byte("garbage "), 8192))
-		}, "unusable data"},
+		}, "it is no database of etcd"},
+		{"an empty database", 100, func(t *testing.T, cfg Config) {
+			writeFile(t, datadir.ToBackendFileName(cfg.Dir), nil)
+		}, "is empty, and the log has only"},
+		{"a database that is cut off", 100, func(t *testing.T, cfg Config) {
+			if err := os.Truncate(datadir.ToBackendFileName(cfg.Dir), 3*4096); err != nil {
+				t.Fatal(err)
+			}
+		}, "is cut off: it has 12288 bytes of"},
 		{"a log of garbage", 5, func(t *testing.T, cfg Config) {
 			for _, f := range logFiles(t, cfg.Dir) {
 				writeFile(t, f, bytes.Repeat([]byte("garbage "), 8192))
 			}
-		}, "the database is at entry"},
+		}, "the beginning of the log's newest file"},
+		{"the newest file of the log is gone", 100, func(t *testing.T, cfg Config) {
+			files := logFiles(t, cfg.Dir)
+			remove(t, files[len(files)-1])
+		}, "the data is damaged"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := config(t.TempDir())
@@ -315,8 +327,8 @@ var damages = []struct {
 	{"gone", nil},
 }
 
-// TestDamagedLog opens data with only a log that is damaged somewhere. It is refused, or what is there is what was written up to
-// a point, which is not before the damage.
+// TestDamagedLog opens data with only a log that is damaged somewhere. It is refused, or everything is there. Where nothing says up to where writes were
+// acknowledged, what is there is what was written up to a point that is not before the damage; damage that does not go on to the end costs the last write at most.
 func TestDamagedLog(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.SnapshotEvery = 10000
@@ -338,6 +350,10 @@ func TestDamagedLog(t *testing.T) {
 		d := damages[i%len(damages)]
 		broken := cfg
 		broken.Dir = copyDir(t, cfg.Dir)
+		marked := i/len(damages)%2 == 0
+		if !marked {
+			remove(t, filepath.Join(broken.Dir, "member", markFile))
+		}
 		files := logFiles(t, broken.Dir)
 		file := rng.IntN(len(files))
 		data, err := os.ReadFile(files[file])
@@ -348,7 +364,7 @@ func TestDamagedLog(t *testing.T) {
 		used := len(bytes.TrimRight(data, "\x00"))
 		at := rng.IntN(used)
 		safe := writtenBefore(t, files[:file], data[:at&^511])
-		what := fmt.Sprintf("%s, file %d of %d at %d of %d", d.name, file+1, len(files), at, used)
+		what := fmt.Sprintf("marked %v, %s, file %d of %d at %d of %d", marked, d.name, file+1, len(files), at, used)
 		if d.do == nil {
 			safe = writtenBefore(t, files[:file], nil)
 			remove(t, files[file])
@@ -358,6 +374,9 @@ func TestDamagedLog(t *testing.T) {
 		got, err := Open(t.Context(), broken)
 		if err != nil {
 			outcomes[d.name+": refused"]++
+			if !errors.Is(err, ErrDamaged) {
+				t.Errorf("%s: %v", what, err)
+			}
 			if files := openFiles(t, broken.Dir); len(files) > 0 {
 				t.Errorf("%s: open after %v: %s", what, err, files)
 			}
@@ -366,6 +385,9 @@ func TestDamagedLog(t *testing.T) {
 		kept := prefix(t, what, got)
 		if kept < safe {
 			t.Errorf("%s: %d of %d writes are there; %d were before the damage", what, kept, n, safe)
+		}
+		if kept < n && (marked || kept < n-1 && strings.HasPrefix(d.name, "a ")) {
+			t.Errorf("%s: opened with %d of %d writes", what, kept, n)
 		}
 		outcomes[d.name+": opened"]++
 		if kept < n && file < len(files)-1 {
@@ -432,6 +454,7 @@ func TestTornEnd(t *testing.T) {
 		}
 		shut(t, m)
 		remove(t, datadir.ToBackendFileName(cfg.Dir))
+		remove(t, filepath.Join(cfg.Dir, "member", markFile)) // the power is cut before it is on the disk
 		data, err := os.ReadFile(logFiles(t, cfg.Dir)[0])
 		if err != nil {
 			t.Fatal(err)

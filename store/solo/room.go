@@ -4,50 +4,136 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"sync/atomic"
-	"syscall"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
-	"go.etcd.io/etcd/server/v3/storage/datadir"
-	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 )
 
-const (
-	// lookEvery is how often the disk is looked at.
-	lookEvery = 100 * time.Millisecond
-	// measureEvery is how often a database that is full is looked at.
-	measureEvery = time.Second
-)
+// lowest bounds the bytes of the disk below which even deletions are refused: the database could not be committed.
+const lowest = 8 << 20
 
 // ErrFull is the error of a change that needs room when the disk has little left. Deletions are still taken.
-var ErrFull = errors.New("the disk of the data folder is full")
+var ErrFull = errors.New("the disk of the data folder is nearly full")
+
+// need says how necessary a change is when the disk is nearly full.
+type need int
+
+const (
+	// needOrdinary is for changes that leave the whole reserve alone.
+	needOrdinary need = iota
+	// needReserve is for those without which the server does not start, or objects cannot be deleted.
+	needReserve
+	// needDelete is for those that only delete.
+	needDelete
+)
+
+// space is the room that there is for changes.
+type space struct {
+	// reserve is how many bytes of the disk ordinary changes leave free.
+	reserve int64
+	// free are the bytes that the disk has left, unused those of its file that the database does not use.
+	free, unused int64
+	// reuse are those of them that compaction has freed since the disk is nearly full.
+	reuse int64
+}
+
+// lowest returns how many bytes of the disk nobody takes.
+func (s space) lowest() int64 { return min(s.reserve/8, lowest) }
+
+// admits says that there is room for a change. Small changes find a place in what the database does not use. Large ones need pages in a
+// row, so there must be as many as compaction has just freed; and if they do not find them all the same, they do not take the whole
+// reserve.
+func (s space) admits(n need) bool {
+	unused := s.unused >= s.lowest()
+	switch n {
+	case needOrdinary:
+		return s.free >= s.reserve || s.reuse >= max(1, s.lowest()/8) && s.free >= s.reserve/8*3
+	case needReserve:
+		return s.free >= s.reserve/4 || unused && s.free >= s.lowest()
+	default:
+		return s.free >= s.lowest() || unused
+	}
+}
+
+// refusal is the error of a change that is not admitted.
+func (s space) refusal(n need) error {
+	left := max(s.free, 0) >> 20
+	if n == needDelete {
+		return fmt.Errorf("%w: %d MiB are left, too few even for deletions; make room on the disk", ErrFull, left)
+	}
+	return fmt.Errorf("%w: %d MiB are left, and %d MiB are kept for deletions and restarts; make room on the disk, or delete objects: their room is used again some seconds later",
+		ErrFull, left, s.reserve>>20)
+}
+
+// space is the room that there is when so many bytes of the disk are free and so many promised. A disk that is nearly full wakes relieve.
+func (m *Member) space(free, promised int64) space {
+	s := space{reserve: int64(m.cfg.Reserve), free: free}
+	if free < s.reserve {
+		s.unused = m.backend.Size() - m.backend.SizeInUse() - promised
+		select {
+		case m.pressed <- struct{}{}:
+		default:
+		}
+	}
+	return s
+}
+
+// Room returns why changes that need room are refused, or nil when they are not.
+func (m *Member) Room() error {
+	if len(m.alarms.Get(pb.AlarmType_NOSPACE)) > 0 {
+		return m.fullDatabase()
+	}
+	s := m.space(m.disk.available())
+	s.reuse = m.disk.reusable()
+	if !s.admits(needOrdinary) {
+		return s.refusal(needOrdinary)
+	}
+	return nil
+}
 
 // room refuses a change for which there is no room on the disk or in the database; for the latter it raises the alarm, as
-// etcd does. Unlike etcd it takes the alarm back when there is room again.
-func (m *Member) room(ctx context.Context, r proto.Message) error {
-	if m.quota.Cost(r) == 0 {
-		return nil
+// etcd does. Unlike etcd it takes the alarm back when there is room again. It returns what disk.made has to be told afterwards.
+func (m *Member) room(ctx context.Context, r proto.Message, n need) (taken int64, err error) {
+	cost := m.quota.Cost(r)
+	if cost == 0 {
+		n = needDelete
 	}
-	if free := m.disk.free(m.cfg.Dir); free < m.cfg.Reserve {
-		return fmt.Errorf("%w: %d MiB are left, and %d MiB are kept free", ErrFull, free>>20, m.cfg.Reserve>>20)
+	taken, err = m.disk.admit(cost, n, m.space)
+	if err != nil && m.settle() {
+		taken, err = m.disk.admit(cost, n, m.space)
 	}
+	if err != nil {
+		return 0, err
+	}
+	if cost > 0 {
+		if err := m.databaseRoom(ctx, r); err != nil {
+			m.disk.made(taken)
+			return 0, err
+		}
+	}
+	return taken, nil
+}
+
+// databaseRoom refuses a change for which the database has no room.
+func (m *Member) databaseRoom(ctx context.Context, r proto.Message) error {
 	alarmed := len(m.alarms.Get(pb.AlarmType_NOSPACE)) > 0
-	fits := m.fits(r, alarmed) || m.shrink() && m.fits(r, alarmed)
+	fits := m.fits(r, alarmed) || m.shrink(m.shrinksBelowQuota) && m.fits(r, alarmed)
 	if alarmed == fits {
 		if err := m.alarm(ctx, !fits); err != nil {
 			return errors.Join(etcderrors.ErrNoSpace, err)
 		}
 	}
 	if !fits {
-		return fmt.Errorf("%w: all of its %d MiB are in use; delete what is not needed, which makes room when it is forgotten, some minutes later",
-			etcderrors.ErrNoSpace, m.cfg.Quota>>20)
+		return m.fullDatabase()
 	}
 	return nil
+}
+
+// fullDatabase is the error of a change for which the database has no room.
+func (m *Member) fullDatabase() error {
+	return fmt.Errorf("%w: all of its %d MiB are in use; delete what is not needed, which makes room when it is forgotten, some minutes later",
+		etcderrors.ErrNoSpace, m.cfg.Quota>>20)
 }
 
 // fits says that the database has room for a change. Where it had none there must be a tenth of it, or the alarm would come and go.
@@ -63,72 +149,4 @@ func (m *Member) alarm(ctx context.Context, full bool) error {
 	}
 	_, err := m.propose(ctx, &pb.InternalRaftRequest{Alarm: r})
 	return err
-}
-
-// shrink writes the database anew without the places that nothing uses any more, when a fifth of what it may hold can be won and
-// the disk has room for both. The size of its file is what counts against the quota. Changes wait meanwhile.
-func (m *Member) shrink() bool {
-	if !m.shrinking.TryLock() {
-		return false
-	}
-	defer m.shrinking.Unlock()
-	if time.Since(m.measured) < measureEvery {
-		return false
-	}
-	m.applying.Lock()
-	defer m.applying.Unlock()
-	used := m.used()
-	m.measured = time.Now()
-	if used > m.cfg.Quota/5*4 {
-		return false
-	}
-	if free := m.disk.free(m.cfg.Dir); free < m.cfg.Reserve+uint64(used) {
-		m.cfg.Log.Warn("the database is full of what was deleted, and the disk too full to write it anew", zap.Uint64("free", free), zap.Int64("needed", used))
-		return false
-	}
-	if err := m.backend.Defrag(); err != nil {
-		m.cfg.Log.Warn("the database cannot be written anew", zap.Error(err))
-		return false
-	}
-	return true
-}
-
-// used is how many bytes of the database are in use. It knows that of the last change that went into its file, so there has to be one.
-func (m *Member) used() int64 {
-	tx := m.backend.BatchTx()
-	tx.LockOutsideApply()
-	m.index.UnsafeSave(tx)
-	tx.Unlock()
-	m.backend.ForceCommit()
-	return m.backend.SizeInUse()
-}
-
-// tidyUp removes what a shrink has left that was interrupted.
-func (m *Member) tidyUp() error {
-	left, err := filepath.Glob(datadir.ToBackendFileName(m.cfg.Dir) + ".tmp.*")
-	for _, file := range left {
-		err = errors.Join(err, os.Remove(file))
-	}
-	return err
-}
-
-// disk remembers for a moment how much of the disk is free.
-type disk struct {
-	looked atomic.Int64
-	bytes  atomic.Uint64
-}
-
-// free returns the bytes that are free for the folder. A disk that does not say has room.
-func (d *disk) free(dir string) uint64 {
-	now := time.Now().UnixNano()
-	last := d.looked.Load()
-	if last == 0 || now-last > int64(lookEvery) && d.looked.CompareAndSwap(last, now) {
-		var s syscall.Statfs_t
-		if err := syscall.Statfs(dir, &s); err != nil || s.Blocks == 0 {
-			s.Bavail, s.Bsize = 1<<40, 1
-		}
-		d.bytes.Store(s.Bavail * uint64(s.Bsize))
-		d.looked.CompareAndSwap(0, now)
-	}
-	return d.bytes.Load()
 }

@@ -6,10 +6,13 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -49,23 +52,213 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFirstLook has several look at the disk at once, for the first time: nobody may see it full.
-func TestFirstLook(t *testing.T) {
-	dir := t.TempDir()
-	for range 2000 {
-		var d disk
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				if d.free(dir) == 0 {
-					t.Error("the disk is full")
+// smallDisk makes a member believe that its folder is alone on a disk of so many bytes, and returns how many of them are free.
+func smallDisk(t *testing.T, m *Member, bytes int64) (free func() int64) {
+	t.Helper()
+	measure := func(dir string) int64 { return bytes - blocksOf(t, dir) }
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	m.disk.measure, m.disk.looked = measure, time.Time{}
+	return func() int64 { return measure(m.cfg.Dir) }
+}
+
+// blocksOf returns the bytes that the files below a folder take on the disk. They come and go meanwhile.
+func blocksOf(t *testing.T, dir string) (bytes int64) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		var s syscall.Stat_t
+		if err == nil && d.Type().IsRegular() && syscall.Stat(path, &s) == nil {
+			bytes += s.Blocks * 512
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return bytes
+}
+
+// fillDisk writes from several goroutines until there is no room on the disk, and returns the keys.
+func fillDisk(t *testing.T, m *Member, size int) (keys []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for w := range 4 {
+		all.Go(func() {
+			for n := range 1000 {
+				key := fmt.Sprintf("w%d-%d-%d", w, n, m.KV().Rev())
+				_, err := m.Txn(t.Context(), put(key, strings.Repeat("x", size)))
+				if errors.Is(err, ErrFull) {
+					return
 				}
-			})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				keys = append(keys, key)
+				mu.Unlock()
+			}
+			t.Error("the disk is never full")
+		})
+	}
+	all.Wait()
+	return keys
+}
+
+// TestReserveHolds admits changes while nothing is committed to the database: what it will take later is taken into account.
+func TestReserveHolds(t *testing.T) {
+	cfg := config(t.TempDir())
+	cfg.Reserve, cfg.BatchInterval, cfg.SnapshotEvery = 8<<20, time.Hour, 1<<30
+	m := opened(t, cfg)
+	free := smallDisk(t, m, 24<<20)
+	keys := fillDisk(t, m, 200<<10)
+	m.Backend().ForceCommit()
+	if left := free(); left < int64(cfg.Reserve)*3/4 || len(keys) < 20 {
+		t.Errorf("%d KiB of %d are left after %d changes", left>>10, cfg.Reserve>>10, len(keys))
+	}
+}
+
+// TestFilledDiskRecovers fills the disk by the store itself, deletes, and writes again, all by itself: what was deleted is forgotten within
+// seconds and its places are used again, or given back to the disk. Nobody eats up what is kept free. Time is virtual.
+func TestFilledDiskRecovers(t *testing.T) {
+	cfg := config(t.TempDir())
+	cfg.Reserve, cfg.SnapshotEvery, cfg.SnapshotBytes = 8<<20, 1<<30, 1<<30
+	const value = 200 << 10
+	var want map[string]pair
+	synctest.Test(t, func(t *testing.T) {
+		m := open(t, cfg)
+		defer shut(t, m)
+		free := smallDisk(t, m, 24<<20)
+		// settled fills the disk until there is no room even after the log was released, and returns the keys.
+		settled := func() (keys []string) {
+			for empty := 0; empty < 3; time.Sleep(2 * relieveEvery) {
+				more := fillDisk(t, m, value)
+				keys = append(keys, more...)
+				if empty++; len(more) > 0 {
+					empty = 0
+				}
+			}
+			if left := free(); left < int64(cfg.Reserve)/4 {
+				t.Errorf("%d KiB are left", left>>10)
+			}
+			if err := m.Room(); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "8 MiB are kept") {
+				t.Errorf("the member says %v", err)
+			}
+			if r, err := m.TxnFromReserve(t.Context(), put("start", "1")); err != nil {
+				t.Errorf("what a start needs: %v, %v", r, err)
+			}
+			return keys
 		}
-		all.Wait()
-		if t.Failed() {
-			return
+		remove := func(keys []string) {
+			for _, key := range keys {
+				if _, err := m.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{deleteOp(key, "")}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			begin := time.Now()
+			for m.Room() != nil && time.Since(begin) < time.Minute {
+				time.Sleep(relieveEvery / 10)
+			}
+			took := time.Since(begin)
+			if err := m.Room(); err != nil || took > 5*time.Second {
+				t.Errorf("%v after %d of the changes were deleted: %v", took, len(keys), err)
+			}
+			t.Logf("%d changes deleted: there is room after %v, %d KiB free, database %d KiB", len(keys), took, free()>>10, m.Backend().Size()>>10)
 		}
+		all := settled()
+		if len(all) < 50 {
+			t.Errorf("%d changes of 200 KiB fit into 24 MiB", len(all))
+		}
+		// A third is not enough to write the database anew beside what is left.
+		third := len(all) / 3
+		remove(all[:third])
+		again := settled()
+		if len(again) < third/2 {
+			t.Errorf("in place of %d changes there was room for %d", third, len(again))
+		}
+		remove(slices.Concat(all[third:], again))
+		last := settled()
+		if len(last) < len(all)*4/5 {
+			t.Errorf("after all was deleted %d changes fit, at first %d", len(last), len(all))
+		}
+		remove(last[:len(last)-1])
+		want = pairs(t, m.KV(), 0)
+	})
+	for _, genuine := range []bool{false, true} {
+		s := start(t, genuine, cfg)
+		if got := pairs(t, s.KV(), 0); !maps.Equal(got, want) || len(got) != 2 || len(s.Alarms()) > 0 {
+			t.Errorf("genuine %v: %d keys, want %d; alarms %v", genuine, len(got), len(want), s.Alarms())
+		}
+		s.stop(t)
+	}
+}
+
+// TestAdmission is who may take what is left of the disk.
+func TestAdmission(t *testing.T) {
+	const mib = 1 << 20
+	for _, tt := range []struct {
+		free, unused, reuse        int64
+		ordinary, reserved, delete bool
+	}{
+		{64 * mib, 0, 0, true, true, true},
+		{63 * mib, 99 * mib, 0, false, true, true},
+		{63 * mib, 99 * mib, mib - 1, false, true, true},
+		{63 * mib, 99 * mib, mib, true, true, true},
+		{24 * mib, 99 * mib, mib, true, true, true},
+		{23 * mib, 99 * mib, 99 * mib, false, true, true},
+		{16 * mib, 0, 0, false, true, true},
+		{15 * mib, 0, 0, false, false, true},
+		{15 * mib, 8 * mib, 8 * mib, false, true, true},
+		{7 * mib, 7 * mib, 7 * mib, false, false, false},
+		{7 * mib, 8 * mib, 8 * mib, false, false, true},
+		{-mib, 8 * mib, 8 * mib, false, false, true},
+	} {
+		s := space{reserve: 64 * mib, free: tt.free, unused: tt.unused, reuse: tt.reuse}
+		for n, want := range map[need]bool{needOrdinary: tt.ordinary, needReserve: tt.reserved, needDelete: tt.delete} {
+			if got := s.admits(n); got != want {
+				t.Errorf("with %d MiB free, %d unused and %d to use again, need %d is admitted: %v", tt.free/mib, tt.unused/mib, tt.reuse/mib, n, got)
+			}
+		}
+	}
+	s := space{reserve: 0, free: 0}
+	if !s.admits(needOrdinary) || !s.admits(needDelete) {
+		t.Error("without a reserve something is refused")
+	}
+}
+
+// TestFreeSpaceWithoutClock looks at the disk again when much was promised, although the clock stands still, and after a while although
+// nothing was.
+func TestFreeSpaceWithoutClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		d := disk{measure: func(string) int64 { looks++; return 100 << 20 }}
+		for range 64 {
+			if _, err := d.admit(32<<10, needOrdinary, func(free, _ int64) space { return space{free: free} }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if looks < 4 || looks > 8 {
+			t.Errorf("it was looked %d times while 4 MiB were promised", looks)
+		}
+		if free, promised := d.available(); free+promised != 100<<20 || promised < 4<<20 {
+			t.Errorf("%d are free, %d promised", free, promised)
+		}
+		looks = 0
+		for range 10 {
+			d.available()
+			time.Sleep(lookEvery / 4)
+		}
+		if looks < 1 || looks > 3 {
+			t.Errorf("it was looked %d times in a quarter of a second", looks)
+		}
+	})
+	d := disk{measure: freeBytes, dir: t.TempDir()}
+	if free, _ := d.available(); free <= 0 || !strings.Contains(d.looked.String(), " m=") {
+		t.Errorf("%d bytes are free, looked at %v, which is the wall clock only", free, d.looked)
 	}
 }
 
@@ -180,10 +373,12 @@ func TestRelief(t *testing.T) {
 func TestShrinkNeedsRoom(t *testing.T) {
 	cfg := config(t.TempDir())
 	m := opened(t, cfg)
-	m.cfg.Reserve = 1 << 62
-	without := m.shrink()
-	m.cfg.Reserve, m.measured = 0, time.Time{}
-	if with := m.shrink(); without || !with {
+	yes := func(int64, int64) bool { return true }
+	smallDisk(t, m, blocksOf(t, cfg.Dir)+1000)
+	without := m.shrink(yes)
+	m.measured = time.Time{}
+	smallDisk(t, m, 1<<30)
+	if with := m.shrink(yes); without || !with {
 		t.Errorf("shrinks without room: %v, with room: %v", without, with)
 	}
 }

@@ -7,7 +7,8 @@
 // there is no second member.
 //
 // A member for whose log there is no room answers reads, refuses every change with the reason, and tries its log again once a
-// second. One that fails otherwise is lost: it has to be started again.
+// second. One that fails otherwise is lost: it has to be started again. That includes every sync that fails, a full disk or not: the
+// kernel may have dropped what it could not write.
 package solo
 
 import (
@@ -47,8 +48,10 @@ type Config struct {
 	MaxRequest int
 	// BatchInterval is how long changes gather before they go from the log into the database.
 	BatchInterval time.Duration
-	// SnapshotEvery is after how many changes the log begins anew.
+	// SnapshotEvery is after how many changes the log begins anew, and SnapshotBytes after how many bytes of them. What was before
+	// is removed from the disk.
 	SnapshotEvery uint64
+	SnapshotBytes int64
 	// Patience is how long a change waits for those before it.
 	Patience time.Duration
 	// Log is etcd's.
@@ -79,6 +82,12 @@ type Member struct {
 	// shrinking is held by who writes the database anew.
 	shrinking sync.Mutex
 	measured  time.Time // when it was last looked at whether that is worth it
+	// shrinkWarned says that it was said that there is no room for it.
+	shrinkWarned bool
+	// settling is held by who commits what was promised room.
+	settling sync.Mutex
+	// pressed wakes relieve.
+	pressed chan struct{}
 
 	// turn is who may write to the log; see propose.
 	turn turn
@@ -107,10 +116,22 @@ func (m *Member) Alarms() []*pb.AlarmMember { return m.alarms.Get(pb.AlarmType_N
 // Txn makes a change under conditions. A transaction whose conditions do not hold has its place in the log, too. The request
 // belongs to the member from now on: keys and values are not copied.
 func (m *Member) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return m.txn(ctx, r, needOrdinary)
+}
+
+// TxnFromReserve makes a change as Txn does, but one without which the server does not start, or objects cannot be deleted: it may use
+// some of the room that is kept free on the disk.
+func (m *Member) TxnFromReserve(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return m.txn(ctx, r, needReserve)
+}
+
+func (m *Member) txn(ctx context.Context, r *pb.TxnRequest, n need) (*pb.TxnResponse, error) {
 	asLogged(r)
-	if err := m.room(ctx, r); err != nil {
+	taken, err := m.room(ctx, r, n)
+	if err != nil {
 		return nil, err
 	}
+	defer m.disk.made(taken)
 	return as[*pb.TxnResponse](m.propose(ctx, &pb.InternalRaftRequest{Txn: r}))
 }
 
@@ -118,9 +139,11 @@ func (m *Member) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, er
 func (m *Member) Grant(ctx context.Context, ttl int64) (*pb.LeaseGrantResponse, error) {
 	// Leases are known by positive numbers.
 	r := &pb.LeaseGrantRequest{TTL: ttl, ID: int64(m.nextID() & math.MaxInt64)}
-	if err := m.room(ctx, r); err != nil {
+	taken, err := m.room(ctx, r, needOrdinary)
+	if err != nil {
 		return nil, err
 	}
+	defer m.disk.made(taken)
 	return as[*pb.LeaseGrantResponse](m.propose(ctx, &pb.InternalRaftRequest{LeaseGrant: r}))
 }
 

@@ -12,6 +12,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/apply"
 	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/datadir"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
@@ -65,18 +66,60 @@ func TestLogIsCutAndPurged(t *testing.T) {
 			shut(t, open(t, copied))
 		}
 	}
-	for _, ends := range []string{"wal/*.wal", "snap/*.snap"} {
+	for ends, most := range map[string]int{"wal/*.wal": 8, "snap/*.snap": keepSnapshots + 1} {
 		files, err := filepath.Glob(filepath.Join(cfg.Dir, "member", ends))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(files) < 2 || len(files) > keepFiles+8 {
+		if len(files) < 2 || len(files) > most {
 			t.Errorf("there are %d files %s", len(files), ends)
 		}
 		if first := filepath.Base(files[0]); strings.HasPrefix(first, "0000000000000000-0000000000000000") {
 			t.Errorf("the oldest file is still there: %s", first)
 		}
 	}
+}
+
+// TestLogIsReleasedByBytes writes few large changes: the log begins anew after a number of bytes, also when it was begun by another
+// process, and etcd goes on from what is left.
+func TestLogIsReleasedByBytes(t *testing.T) {
+	cfg := config(t.TempDir())
+	cfg.SnapshotEvery, cfg.SnapshotBytes = 1<<30, 512<<10
+	value := strings.Repeat("x", 30<<10)
+	for round := range 10 {
+		m := open(t, cfg)
+		for n := range 10 {
+			mustPut(t, m, fmt.Sprintf("%d%d", round, n), value)
+		}
+		shut(t, m)
+		if size := folderSize(t, datadir.ToWALDir(cfg.Dir)); size > 2*cfg.SnapshotBytes {
+			t.Fatalf("after %d times 300 KiB the log takes %d KiB", round+1, size>>10)
+		}
+	}
+	for _, genuine := range []bool{false, true} {
+		s := start(t, genuine, cfg)
+		if got := pairs(t, s.KV(), 0); len(got) != 100 || got["99"].value != value {
+			t.Errorf("genuine %v: there are %d keys", genuine, len(got))
+		}
+		s.stop(t)
+	}
+}
+
+// folderSize sums the sizes of the files of a folder.
+func folderSize(t *testing.T, dir string) (bytes int64) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		info, err := f.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes += info.Size()
+	}
+	return bytes
 }
 
 // TestChangesNothing has a log of changes that change nothing: the database has to keep up with the log all the same.

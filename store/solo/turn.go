@@ -2,11 +2,9 @@ package solo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -175,11 +173,9 @@ func (t *turn) passOn() {
 	}
 }
 
-// breaks makes the member refuse every change, until it is mended or, when it is lost, for good. Only a log for which there was no
-// room can be mended: of what could not be brought to the disk for another reason nobody knows how much is there.
+// breaks makes the member refuse every change, until it is mended or, when it is lost or cannot be mended, for good.
 func (m *Member) breaks(why error, lost bool) error {
-	noRoom := []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}
-	lost = lost || !slices.ContainsFunc(noRoom, func(e syscall.Errno) bool { return errors.Is(why, e) })
+	lost = lost || !isMendable(why)
 	err := m.turn.breaks(why, lost)
 	if lost && m.cfg.Lost != nil {
 		m.cfg.Lost(err)
@@ -190,7 +186,7 @@ func (m *Member) breaks(why error, lost bool) error {
 func (t *turn) breaks(why error, lost bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.broken == nil {
+	if t.broken == nil || lost && !t.lost {
 		t.broken, t.tried = fmt.Errorf("%w: %w", ErrBroken, why), time.Now()
 	}
 	t.lost = t.lost || lost
