@@ -51,6 +51,9 @@ type View interface {
 	By(index Index, value string) iter.Seq[kind.Object]
 	// Events yields the present objects and then every change, until ctx ends.
 	Events(ctx context.Context) iter.Seq[Event]
+	// Unreadable returns the keys of the stored objects of a namespace, or of all, that cannot be decoded. They are there, and Get, List
+	// and Events do not show them.
+	Unreadable(namespace string) []string
 	// Reach waits until the view holds every change up to a revision; 0 stands for every write that was acknowledged
 	// before the call.
 	Reach(ctx context.Context, rev int64) error

@@ -5,7 +5,8 @@
 // The laws it keeps:
 //
 //  1. Changes are applied in the order of revisions, each exactly once.
-//  2. A watcher that starts after revision R gets every matching change after R, in order, once.
+//  2. A watcher that starts after revision R gets every matching change after R, in order, once, also when the cache has not
+//     reached R yet.
 //  3. A watcher that does not keep up is ended; it never delays another one or a write.
 //  4. A bookmark never runs ahead of a change that has not been delivered.
 //  5. Objects in the cache are shared and read-only.
@@ -57,17 +58,24 @@ type Entry struct {
 type Cache struct {
 	Config
 
-	rev   atomic.Int64 // the revision up to which the cache is complete; 0 before the first load
-	ready chan struct{}
+	rev atomic.Int64 // the revision up to which the cache is complete; 0 before the first load
+	// changes counts how often an object of the cache was changed, or all were loaded.
+	changes atomic.Int64
+	ready   chan struct{}
 
-	mu       sync.RWMutex // guards what follows, and orders changes of rev
-	tree     *btree.BTreeG[*Entry]
-	history  history
-	watchers index
-	lookups  map[string]*lookup
-	moved    chan struct{} // closed and replaced when rev changes and somebody waits
-	waiting  int
-	failed   error // why the cache cannot be filled, for those who wait
+	mu   sync.RWMutex // guards what follows, and orders changes of rev
+	tree *btree.BTreeG[*Entry]
+	// unreadable are the stored objects that cannot be decoded, by key. They are not in the tree.
+	unreadable map[string]*unreadable
+	history    history
+	watchers   index
+	lookups    map[string]*lookup
+	moved      chan struct{} // closed and replaced when rev changes and somebody waits
+	waiting    int
+	failed     error       // why the cache cannot be filled, for those who wait
+	reread     atomic.Bool // everything shall be loaded again
+	stopFill   context.CancelCauseFunc
+	stopped    bool // Run has returned
 
 	offers offers
 }
@@ -85,11 +93,19 @@ func New(c Config) *Cache {
 
 // Run keeps the cache filled until ctx ends.
 func (c *Cache) Run(ctx context.Context) {
-	pause := 10 * time.Millisecond
+	const first = 10 * time.Millisecond
+	pause := first
 	for ctx.Err() == nil {
+		before := c.rev.Load()
 		err := c.fill(ctx)
 		if ctx.Err() != nil {
 			break
+		}
+		if errors.Is(err, errReread) {
+			continue
+		}
+		if c.rev.Load() > before { // it had worked
+			pause = first
 		}
 		c.Log.WarnContext(ctx, "cache lost its watch; loading again", "prefix", c.Prefix, "err", err)
 		c.fail(err)
@@ -101,9 +117,11 @@ func (c *Cache) Run(ctx context.Context) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.watchers.endAll()
+	c.stopped = true
+	c.watchers.endAll(ErrStopped)
 }
 
+// fail notes why the cache cannot be filled; nil when that is tried again.
 func (c *Cache) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,11 +131,15 @@ func (c *Cache) fail(err error) {
 
 // fill follows the store from where the cache is, or loads everything when that is no longer possible.
 func (c *Cache) fill(ctx context.Context) error {
-	if c.rev.Load() == 0 {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if c.beginFill(stop) {
 		if err := c.load(ctx); err != nil {
-			return err
+			return errors.Join(err, context.Cause(ctx))
 		}
 	}
+	// The watch of a quiet resource shows nothing until it is asked for its progress, and who waits asks only while nothing has failed.
+	c.fail(nil)
 	for batch, err := range c.Source.Watch(ctx, c.Prefix, c.rev.Load()) {
 		if errors.Is(err, kv.ErrCompacted) {
 			if lerr := c.load(ctx); lerr != nil {
@@ -126,16 +148,26 @@ func (c *Cache) fill(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			return err
+			return errors.Join(err, context.Cause(ctx))
 		}
 		c.apply(batch)
 	}
-	return ctx.Err()
+	return context.Cause(ctx)
+}
+
+// beginFill says whether everything must be loaded, and keeps how Reread ends what follows.
+func (c *Cache) beginFill(stop context.CancelCauseFunc) (load bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	load = c.rev.Load() == 0 || c.reread.Load()
+	c.stopFill = stop
+	return load
 }
 
 // load replaces the whole content. Watchers are ended: what happened in between is not known.
 func (c *Cache) load(ctx context.Context) error {
 	tree := btree.NewG(32, func(a, b *Entry) bool { return a.Key < b.Key })
+	lost := map[string]*unreadable{}
 	r := kv.Range{Prefix: c.Prefix, Limit: 2000}
 	for {
 		page, err := c.Source.List(ctx, r)
@@ -143,8 +175,10 @@ func (c *Cache) load(ctx context.Context) error {
 			return err
 		}
 		for _, p := range page.Pairs {
-			if e := c.entry(p); e != nil {
+			if e, err := c.entry(p); err == nil {
 				tree.ReplaceOrInsert(e)
+			} else {
+				lost[p.Key] = &unreadable{err: err}
 			}
 		}
 		r.Rev = page.Rev
@@ -157,11 +191,17 @@ func (c *Cache) load(ctx context.Context) error {
 	defer c.mu.Unlock()
 	first := c.rev.Load() == 0
 	c.offers.clear()
-	c.tree, c.history, c.failed = tree, history{floor: r.Rev}, nil
+	for key, u := range lost {
+		c.logUnreadable(u.err, c.unreadable[key])
+	}
+	c.tree, c.unreadable, c.history, c.failed = tree, lost, history{floor: r.Rev}, nil
+	c.reread.Store(false)
+	c.changes.Add(1)
+	c.wake()
 	for _, l := range c.lookups {
 		c.refill(l)
 	}
-	c.watchers.endAll()
+	c.watchers.endAll(ErrReloaded)
 	c.advance(r.Rev)
 	if first {
 		close(c.ready)
@@ -169,21 +209,19 @@ func (c *Cache) load(ctx context.Context) error {
 	return nil
 }
 
-// entry decodes a pair. What cannot be decoded is left out and said in the log: one bad value must not
-// take the resource away.
-func (c *Cache) entry(p kv.Pair) *Entry {
+// entry decodes a pair.
+func (c *Cache) entry(p kv.Pair) (*Entry, error) {
 	obj, err := c.Decode(p)
 	if err != nil {
-		c.Log.Error("cannot decode a stored object; it is skipped", "key", p.Key, "rev", p.Rev, "err", err)
-		return nil
+		return nil, err
 	}
-	return &Entry{Key: p.Key, Object: obj, Rev: p.Rev, size: len(p.Value)}
+	return &Entry{Key: p.Key, Object: obj, Rev: p.Rev, size: len(p.Value)}, nil
 }
 
 // present is the entry of a pair that was just written: its writer may have offered the object.
-func (c *Cache) present(p kv.Pair) *Entry {
+func (c *Cache) present(p kv.Pair) (*Entry, error) {
 	if obj, ok := c.offers.take(p); ok {
-		return &Entry{Key: p.Key, Object: obj, Rev: p.Rev, size: len(p.Value)}
+		return &Entry{Key: p.Key, Object: obj, Rev: p.Rev, size: len(p.Value)}, nil
 	}
 	return c.entry(p)
 }
@@ -195,8 +233,8 @@ func (c *Cache) apply(b kv.Batch) {
 		ev := &Event{Type: Modified, Rev: ch.Rev}
 		if ch.Delete {
 			ev.Type, ev.Now = Deleted, &Entry{Key: ch.Key, Rev: ch.Rev}
-		} else if ev.Now = c.present(ch.Pair); ev.Now == nil {
-			continue
+		} else if ev.Now, ev.unreadable = c.present(ch.Pair); ev.unreadable != nil {
+			ev.Now = &Entry{Key: ch.Key, Rev: ch.Rev}
 		}
 		events = append(events, ev)
 	}
@@ -204,6 +242,7 @@ func (c *Cache) apply(b kv.Batch) {
 	defer c.mu.Unlock()
 	for _, ev := range events {
 		if c.keep(ev) {
+			c.changes.Add(1)
 			c.history.add(ev)
 			c.watchers.dispatch(ev)
 		}
@@ -215,22 +254,24 @@ func (c *Cache) apply(b kv.Batch) {
 // keep brings the tree up to an event and completes the event from it. A deletion of what is not there
 // is no event.
 func (c *Cache) keep(ev *Event) bool {
+	if ev.unreadable != nil {
+		c.lose(ev)
+		return false
+	}
 	old, had := c.tree.Get(ev.Now)
-	ev.size = ev.Now.size
-	if had {
+	if ev.Prev = c.found(ev.Now.Key, ev.Rev); had {
 		ev.Prev = old
 	}
-	if had && ev.Type == Deleted {
-		ev.size = 2 * old.size // the last state is a copy
-	}
+	ev.size = ev.Now.size
 	switch {
-	case ev.Type == Deleted && !had:
+	case ev.Type == Deleted && ev.Prev == nil:
 		return false
 	case ev.Type == Deleted:
+		ev.size = 2 * ev.Prev.size // the last state is a copy
 		c.tree.Delete(ev.Now)
-		ev.Now.Object = ending(old.Object, ev.Rev)
+		ev.Now.Object = ending(ev.Prev.Object, ev.Rev)
 	default:
-		if !had {
+		if ev.Prev == nil {
 			ev.Type = Added
 		}
 		c.tree.ReplaceOrInsert(ev.Now)
@@ -245,8 +286,8 @@ func (c *Cache) keep(ev *Event) bool {
 	}
 	if c.Index != nil {
 		ev.now = c.Index(ev.Now.Object)
-		if had {
-			ev.previous = c.Index(old.Object)
+		if ev.Prev != nil {
+			ev.previous = c.Index(ev.Prev.Object)
 		}
 	}
 	return true
@@ -258,6 +299,9 @@ func ending(last kind.Object, rev int64) kind.Object {
 	o.SetResourceVersion(strconv.FormatInt(rev, 10))
 	return o
 }
+
+// Changes is a number that is another one whenever what the cache holds is another.
+func (c *Cache) Changes() int64 { return c.changes.Load() }
 
 func (c *Cache) advance(rev int64) {
 	if rev <= c.rev.Load() {

@@ -74,7 +74,7 @@ func (w *world) put(name string, rev int64, labels ...string) int64 {
 		}
 		o.Labels[k] = v
 	}
-	b, err := w.codec.Store(o)
+	b, err := w.codec.Store(w.def, o)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestSlowWatcherIsEndedAndHurtsNobody(t *testing.T) {
 			var ws []kv.Write
 			for j := range writes / 30 {
 				o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("o%d-%d", i, j)}}
-				b, err := w.codec.Store(o)
+				b, err := w.codec.Store(w.def, o)
 				if err != nil {
 					t.Error(err)
 					return

@@ -33,6 +33,9 @@ type Event struct {
 	// Prev is the object before the change, nil when there was none.
 	Prev *Entry
 
+	// unreadable says why the object after the change cannot be decoded. Such a change is told to nobody.
+	unreadable error
+
 	at            time.Time
 	size          int    // of its objects in the store
 	now, previous string // index values

@@ -84,18 +84,22 @@ func (s *slot) offer(ev *Event) {
 		return
 	}
 	for _, w := range s.list {
+		if ev.Rev <= w.after { // the watcher began ahead of the cache, and has it
+			continue
+		}
 		if as := w.sel.see(ev); as != 0 {
 			w.push(as, ev)
 		}
 	}
 }
 
-func (x *index) endAll() {
+// endAll ends all watchers.
+func (x *index) endAll(why error) {
 	for _, m := range []map[string]*slot{x.byPrefix, x.byIndex} {
 		for _, s := range m {
 			for _, w := range s.list {
 				w.slot = nil
-				w.end(ErrReloaded)
+				w.end(why)
 			}
 		}
 	}

@@ -20,7 +20,7 @@ func (w *world) value(name, word string) ([]byte, kind.Object) {
 		TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
 		Data: map[string]string{"word": word},
 	}
-	b, err := w.codec.Store(o)
+	b, err := w.codec.Store(w.def, o)
 	if err != nil {
 		w.Fatal(err)
 	}

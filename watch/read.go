@@ -60,7 +60,7 @@ func (c *Cache) WaitFor(ctx context.Context, rev int64) error {
 	if err := c.loaded(ctx); err != nil {
 		return err
 	}
-	if c.rev.Load() >= rev {
+	if c.reached(rev) {
 		return nil
 	}
 	wait, stop := context.WithTimeout(ctx, patience)
@@ -76,7 +76,7 @@ func (c *Cache) WaitFor(ctx context.Context, rev int64) error {
 		c.waiting--
 		c.mu.Unlock()
 	}()
-	for c.rev.Load() < rev {
+	for !c.reached(rev) {
 		moved, failed := c.moved, c.failed
 		c.mu.Unlock()
 		if failed != nil {
@@ -100,6 +100,9 @@ func (c *Cache) WaitFor(ctx context.Context, rev int64) error {
 	c.mu.Unlock()
 	return nil
 }
+
+// reached reports whether the cache is complete up to rev, and is not about to be loaded again.
+func (c *Cache) reached(rev int64) bool { return c.rev.Load() >= rev && !c.reread.Load() }
 
 // Get returns the entry under a key.
 func (c *Cache) Get(key string) (*Entry, bool) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,8 +26,15 @@ var ErrSlow = errors.New("the watcher does not read its events in time")
 // ErrReloaded ends a watcher when the cache had to be loaded anew.
 var ErrReloaded = errors.New("the cache was loaded again")
 
-// queueMax bounds the events that wait for one watcher.
-const queueMax = 8192
+// ErrStopped ends a watcher when the cache has stopped. Nothing is lost: the watch can go on at another server, or here after a restart.
+var ErrStopped = errors.New("the cache has stopped")
+
+const (
+	// queueMax bounds the events that wait for one watcher, besides those with which it begins.
+	queueMax = 8192
+	// catchUpMax bounds the objects, in bytes of the store, that a watcher gets from the past when it begins.
+	catchUpMax = 32 << 20
+)
 
 // Selection says which objects a watcher wants.
 type Selection struct {
@@ -77,23 +85,27 @@ type Item struct {
 	Event *Event
 }
 
-// Watcher receives the events of one selection. One goroutine calls Next.
+// Watcher receives the events of one selection, each once, in the order of revisions. One goroutine calls Next.
 type Watcher struct {
 	cache *Cache
 	sel   Selection
+	// after is the revision up to which the watcher had everything when it began. It may be ahead of the cache, which must not
+	// deliver up to there again when it gets there. It does not change once the cache knows the watcher.
+	after int64
 	slot  *slot
 	at    int // position in slot
 
-	mu    sync.Mutex // guards what follows
-	queue []Item
-	seen  int64 // the revision up to which the queue is complete
-	err   error
-	bell  chan struct{}
+	mu     sync.Mutex // guards what follows
+	queue  []Item
+	room   int   // how many events may wait
+	handed int64 // the revision of the last event that Next returned
+	err    error
+	bell   chan struct{}
 }
 
 // Start says where a watch begins.
 type Start struct {
-	// After is the revision after which events are wanted.
+	// After is the revision after which events are wanted. It may be ahead of the cache.
 	After int64
 	// State begins with the present objects as Added events instead, complete to a revision the caller has
 	// waited for.
@@ -105,39 +117,67 @@ func (c *Cache) Watch(ctx context.Context, sel Selection, start Start) (w *Watch
 	if err := c.loaded(ctx); err != nil {
 		return nil, nil, 0, err
 	}
-	w = &Watcher{cache: c, sel: sel, bell: make(chan struct{}, 1)}
-	var past []*Event
-	after := start.After
-	if !start.State {
-		if past, after, err = c.past(ctx, after); err != nil {
+	w = &Watcher{cache: c, sel: sel, after: start.After, room: queueMax, bell: make(chan struct{}, 1)}
+	if start.State {
+		state, rev = c.watchState(w)
+		return w, state, rev, nil
+	}
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	for {
+		oldest, resumed := c.resume(w)
+		if resumed {
+			return w, nil, w.after, nil
+		}
+		if err := w.catchUp(ctx, oldest); errors.Is(err, errPastGone) {
+			return nil, nil, 0, &TooOld{Asked: start.After, Oldest: oldest}
+		} else if err != nil {
 			return nil, nil, 0, err
 		}
+		// The history may have lost its oldest events meanwhile. Then what is missing now is read as well.
 	}
+}
+
+// watchState begins a watch of the changes to the present state, which it returns with its revision.
+func (c *Cache) watchState(w *Watcher) (state []*Entry, rev int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rev = c.rev.Load()
-	if start.State {
-		state = c.list(sel.Prefix, sel.Keep)
-		if sel.Exact {
-			state = exactly(state, sel.Prefix)
+	state = c.list(w.sel.Prefix, w.sel.Keep)
+	if w.sel.Exact {
+		state = exactly(state, w.sel.Prefix)
+	}
+	w.after = c.rev.Load()
+	c.addWatcher(w)
+	return state, w.after
+}
+
+// resume lets a watcher have the events after w.after, first those of the history. When the history does not reach back that far it
+// does nothing, and returns the revision after which the history has everything.
+func (c *Cache) resume(w *Watcher) (oldest int64, resumed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	recent, ok := c.history.after(w.after)
+	if !ok {
+		return c.history.floor, false
+	}
+	for _, ev := range recent {
+		if as := w.sel.see(ev); as != 0 {
+			w.queue = append(w.queue, Item{as, ev})
 		}
-		w.seen = rev
-	} else {
-		recent, ok := c.history.after(after)
-		if !ok {
-			return nil, nil, 0, &TooOld{Asked: start.After, Oldest: c.history.floor}
-		}
-		for _, events := range [][]*Event{past, recent} {
-			for _, ev := range events {
-				if as := sel.see(ev); as != 0 {
-					w.queue = append(w.queue, Item{as, ev})
-				}
-			}
-		}
-		w.seen = max(rev, start.After)
+	}
+	w.after = max(w.after, c.rev.Load())
+	w.room += len(w.queue)
+	c.addWatcher(w)
+	return 0, true
+}
+
+// addWatcher lets a watcher have the events of the cache from now on. The cache's lock is held.
+func (c *Cache) addWatcher(w *Watcher) {
+	if c.stopped {
+		w.err = ErrStopped
+		return
 	}
 	c.watchers.add(w)
-	return w, state, rev, nil
 }
 
 func exactly(entries []*Entry, key string) []*Entry {
@@ -149,58 +189,77 @@ func exactly(entries []*Entry, key string) []*Entry {
 	return nil
 }
 
-// past reads from the store what happened after a revision that the history no longer reaches, as after a
-// restart, and returns the revision up to which the events are complete: at least the history's floor.
-func (c *Cache) past(ctx context.Context, after int64) ([]*Event, int64, error) {
-	c.mu.RLock()
-	floor := c.history.floor
-	c.mu.RUnlock()
-	if after >= floor {
-		return nil, after, nil
-	}
-	tooOld := &TooOld{Asked: after, Oldest: floor}
-	ctx, stop := context.WithTimeout(ctx, patience)
-	defer stop()
+// errPastGone says that the store does not have all that a watcher has missed, or that it is too much to send it.
+var errPastGone = errors.New("the past is not kept")
+
+// catchUp reads from the store what the watcher has missed after w.after, up to a revision or further, as after a restart. The store
+// is ahead of the cache, so what it tells may be ahead too.
+func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
+	c := w.cache
 	if err := c.Source.Progress(ctx); err != nil {
-		return nil, 0, err
+		return err
 	}
-	var events []*Event
-	for b, err := range c.Source.Watch(ctx, c.Prefix, after) {
+	size := 0
+	last := map[string]*Entry{}
+	for b, err := range c.Source.Watch(ctx, c.Prefix, w.after) {
 		if errors.Is(err, kv.ErrCompacted) || ctx.Err() != nil {
-			return nil, 0, tooOld
+			return errPastGone
 		}
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
 		for _, ch := range b.Changes {
-			if ev := c.pastEvent(ch); ev != nil {
-				events = append(events, ev)
+			ev, err := c.pastEvent(ch, last)
+			if err != nil {
+				return errPastGone
+			}
+			if ev == nil {
+				continue
+			}
+			if as := w.sel.see(ev); as != 0 {
+				w.queue = append(w.queue, Item{as, ev})
+				size += len(ch.Value) + len(ch.Prev.Value)
 			}
 		}
-		if b.Rev >= floor {
-			return events, b.Rev, nil
+		if size > catchUpMax {
+			return errPastGone
+		}
+		if w.after = b.Rev; w.after >= upTo {
+			return nil
 		}
 	}
-	return nil, 0, tooOld
+	return errPastGone
 }
 
-// pastEvent decodes a change with its previous state, which the cache no longer has.
-func (c *Cache) pastEvent(ch kv.Change) *Event {
+// pastEvent decodes a change with its previous state, which the cache no longer has. A change to a state that cannot be decoded is no
+// event; last keeps the state before it for the next change of the object. It is an error when the watcher may have seen a state of
+// the object that is not known here.
+func (c *Cache) pastEvent(ch kv.Change, last map[string]*Entry) (*Event, error) {
 	ev := &Event{Type: Modified, Rev: ch.Rev}
 	if ch.Prev.Rev == 0 {
 		ev.Type = Added
-	} else if ev.Prev = c.entry(ch.Prev); ev.Prev == nil {
-		return nil
+	} else if prev, err := c.entry(ch.Prev); err == nil {
+		ev.Prev = prev
+	} else if ev.Prev = last[ch.Key]; ev.Prev == nil {
+		return nil, err
 	}
-	if !ch.Delete {
-		ev.Now = c.entry(ch.Pair)
-	} else if ev.Prev != nil {
+	delete(last, ch.Key)
+	if ch.Delete {
+		if ev.Prev == nil {
+			return nil, nil
+		}
 		ev.Type, ev.Now = Deleted, &Entry{Key: ch.Key, Rev: ch.Rev, Object: ending(ev.Prev.Object, ch.Rev)}
+		return ev, nil
 	}
-	if ev.Now == nil {
-		return nil
+	now, err := c.entry(ch.Pair)
+	if err != nil {
+		if ev.Prev != nil {
+			last[ch.Key] = ev.Prev
+		}
+		return nil, nil //nolint:nilerr // it is told to nobody
 	}
-	return ev
+	ev.Now = now
+	return ev, nil
 }
 
 func (w *Watcher) push(as Type, ev *Event) {
@@ -209,12 +268,22 @@ func (w *Watcher) push(as Type, ev *Event) {
 	if w.err != nil {
 		return
 	}
-	if len(w.queue) >= queueMax {
-		w.queue, w.err = nil, ErrSlow
+	if len(w.queue) >= w.room && ev.Rev != w.handed {
+		w.queue, w.err = w.unfinished(), ErrSlow
 	} else {
 		w.queue = append(w.queue, Item{as, ev})
 	}
 	w.ring()
+}
+
+// unfinished returns the waiting events of the revision of which Next has returned others. Who resumes after that revision does not get
+// them again, so they are not dropped.
+func (w *Watcher) unfinished() []Item {
+	n := 0
+	for n < len(w.queue) && w.queue[n].Event.Rev == w.handed {
+		n++
+	}
+	return slices.Clone(w.queue[:n])
 }
 
 func (w *Watcher) ring() {
@@ -240,6 +309,7 @@ func (w *Watcher) Next(ctx context.Context, idle <-chan time.Time, buf []Item) (
 		w.mu.Lock()
 		if len(w.queue) > 0 {
 			items := append(buf[:0], w.queue...)
+			w.handed, w.room = items[len(items)-1].Event.Rev, queueMax
 			clear(w.queue)
 			w.queue = w.queue[:0]
 			if cap(w.queue) > 256 {
@@ -273,7 +343,7 @@ func (w *Watcher) Caught() (int64, bool) {
 	if len(w.queue) > 0 || w.err != nil {
 		return 0, false
 	}
-	return max(w.seen, w.cache.rev.Load()), true
+	return max(w.after, w.cache.rev.Load()), true
 }
 
 // Close ends the watch.

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/client"
 	"proa.dev/kinds/kind"
 )
 
@@ -62,6 +63,9 @@ func (v *view) follow(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if apierrors.IsForbidden(err) {
+			v.setRefused(err)
+		}
 		if err == nil || time.Since(began) > steady {
 			pause = firstPause
 		}
@@ -96,6 +100,7 @@ func (v *view) watch(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	v.setRefused(nil)
 	from := v.client.events(resp.Body, v.def, m)
 	for {
 		ev, err := from.next()
@@ -107,6 +112,15 @@ func (v *view) watch(ctx context.Context) error {
 		}
 		v.apply(ev)
 	}
+}
+
+// setRefused tells whoever wants to know that the server forbids the watch, or allows it again, when that has changed.
+func (v *view) setRefused(err error) {
+	if v.client.Refused == nil || v.scope != (client.Scope{}) || v.refused == (err != nil) {
+		return
+	}
+	v.refused = err != nil
+	v.client.Refused(v.def.Resource(), err)
 }
 
 // gone says that a watch cannot go on from where it was: the server has forgotten that, or was never there.

@@ -10,6 +10,9 @@ import (
 // patience is how long a change may take to arrive before the server is asked what there is.
 const patience = 50 * time.Millisecond
 
+// Unreadable returns nothing: what the server cannot decode it says to administrators.
+func (v *view) Unreadable(string) []string { return nil }
+
 // Reach waits until the view holds every change up to a revision; 0 stands for every write that was acknowledged before. A
 // watch tells of changes only, and seldom how far it has come. So what there is is read, and the view has reached it when it
 // holds that, or more.

@@ -40,6 +40,9 @@ type Config struct {
 	Token func() (string, error)
 	// Dial connects to the server; nil for any way there is.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Refused, if there, is told when the server forbids the watch that keeps the view of a whole resource up to date, and nil when it
+	// allows it again.
+	Refused func(on schema.GroupResource, err error)
 	// Agent is the name of the program, for the server's records.
 	Agent string
 	Log   *slog.Logger

@@ -20,6 +20,8 @@ type view struct {
 	client *Client
 	def    *kind.Def
 	scope  client.Scope
+	// refused says that the watch is forbidden; only follow uses it.
+	refused bool
 
 	mu      sync.Mutex // guards what follows
 	objects *btree.BTreeG[entry]

@@ -1,0 +1,251 @@
+package watch_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"proa.dev/kinds/codec"
+	"proa.dev/kinds/core"
+	"proa.dev/kinds/kind"
+	"proa.dev/kv"
+	"proa.dev/store/memory"
+	"proa.dev/watch"
+)
+
+// lagging is a store whose first watch, that of the cache, delivers nothing while it is held. Other watches are not held: the store is
+// ahead of the cache.
+type lagging struct {
+	*memory.Store
+	held    chan struct{} // has room for one; full while the watch of the cache is held
+	watches atomic.Int64
+	// reading is called with each batch of a watch that is not the cache's; nil for nobody.
+	reading func()
+}
+
+func (s *lagging) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
+	first := s.watches.Add(1) == 1
+	return func(yield func(kv.Batch, error) bool) {
+		for b, err := range s.Store.Watch(ctx, prefix, after) {
+			if first {
+				s.held <- struct{}{}
+				<-s.held
+			} else if s.reading != nil {
+				s.reading()
+			}
+			if !yield(b, err) {
+				return
+			}
+		}
+	}
+}
+
+// behind is a cache that a test can let fall behind its store, in a bubble of synctest.
+type behind struct {
+	*testing.T
+	store *lagging
+	cache *watch.Cache
+	codec *codec.Codec
+	def   *kind.Def
+	revs  map[string]int64
+	stop  func()
+}
+
+func newBehind(t *testing.T) *behind {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	b := &behind{T: t, store: &lagging{Store: memory.New(memory.Config{}), held: make(chan struct{}, 1)}, codec: codec.New(scheme), def: core.ConfigMaps(), revs: map[string]int64{}}
+	t.Cleanup(func() { _ = b.store.Close() })
+	return b
+}
+
+// run starts the cache.
+func (b *behind) run() {
+	b.Helper()
+	b.cache = watch.New(watch.Config{
+		Prefix: b.def.Prefix(), Source: b.store, Log: slog.New(slog.DiscardHandler),
+		Decode: func(p kv.Pair) (kind.Object, error) { return b.codec.Load(b.def, p) },
+	})
+	ctx, stop := context.WithCancel(b.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { b.cache.Run(ctx) })
+	b.stop = func() { stop(); wg.Wait() }
+	b.Cleanup(b.stop)
+	if err := b.cache.Fresh(ctx); err != nil {
+		b.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// put writes ConfigMaps in one transaction and returns its revision.
+func (b *behind) put(data string, names ...string) int64 {
+	b.Helper()
+	var writes []kv.Write
+	for _, name := range names {
+		value, err := b.codec.Store(b.def, &corev1.ConfigMap{
+			TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+			Data: map[string]string{"v": data},
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		writes = append(writes, kv.Write{Key: b.def.Key("ns", name), Value: value, Rev: b.revs[name]})
+	}
+	rev, err := b.store.Commit(b.Context(), writes...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, name := range names {
+		b.revs[name] = rev
+	}
+	return rev
+}
+
+// watch starts a watch after a revision.
+func (b *behind) watch(after int64) *watch.Watcher {
+	b.Helper()
+	w, _, _, err := b.cache.Watch(b.Context(), watch.Selection{Prefix: b.def.Prefix()}, watch.Start{After: after})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(w.Close)
+	return w
+}
+
+// waiting takes all events that wait for a watcher, as texts "TYPE name@revision".
+func (b *behind) waiting(w *watch.Watcher) string {
+	b.Helper()
+	synctest.Wait()
+	ctx, stop := context.WithCancel(b.Context())
+	stop()
+	var got []string
+	for {
+		items, err := w.Next(ctx, nil, nil)
+		if err != nil {
+			return strings.Join(got, " ")
+		}
+		for _, it := range items {
+			got = append(got, fmt.Sprintf("%s %s@%d", it.As, it.Event.Now.Object.GetName(), it.Event.Rev))
+		}
+	}
+}
+
+func (b *behind) expect(w *watch.Watcher, want string) {
+	b.Helper()
+	if got := b.waiting(w); got != want {
+		b.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestResumedWatchRepeatsNothing: a watch that resumes while others write gets each event once and in order, whether it has to read
+// the past from the store, which is ahead of the cache, or begins at a revision that the cache has not reached yet.
+func TestResumedWatchRepeatsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBehind(t)
+		first := b.put("1", "a")
+		second := b.put("2", "a")
+		b.run() // its history begins after the second write
+		b.store.held <- struct{}{}
+		third, fourth := b.put("3", "a"), b.put("4", "b", "c")
+		past, ahead, middle := b.watch(first), b.watch(fourth), b.watch(third)
+		before := fmt.Sprintf("MODIFIED a@%d MODIFIED a@%d ADDED b@%d ADDED c@%d", second, third, fourth, fourth)
+		b.expect(past, before)
+		b.expect(ahead, "")
+		for name, w := range map[string]*watch.Watcher{"that read the past": past, "that began ahead of the cache": ahead} {
+			if at, caught := w.Caught(); !caught || at != fourth {
+				t.Errorf("a bookmark of the watch %s would have %d (%v), want %d", name, at, caught, fourth)
+			}
+		}
+		<-b.store.held // the cache gets there, too
+		b.expect(past, "")
+		b.expect(ahead, "")
+		b.expect(middle, fmt.Sprintf("ADDED b@%d ADDED c@%d", fourth, fourth))
+		fifth := b.put("5", "a")
+		for _, w := range []*watch.Watcher{past, ahead, middle} {
+			b.expect(w, fmt.Sprintf("MODIFIED a@%d", fifth))
+		}
+	})
+}
+
+// TestHistoryMovesOnDuringCatchUp: while a watch reads the past from the store, the cache may take so many changes that its history
+// no longer begins where the watch has got to. The watch reads on; it is not told that its revision is too old.
+func TestHistoryMovesOnDuringCatchUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBehind(t)
+		first := b.put("1", "a")
+		want := []string{fmt.Sprintf("MODIFIED a@%d", b.put("2", "a"))}
+		b.run()
+		large := strings.Repeat("x", 10<<10) // of large objects the history keeps few
+		once := sync.OnceFunc(func() {
+			for range 600 {
+				want = append(want, fmt.Sprintf("MODIFIED a@%d", b.put(large, "a")))
+			}
+			synctest.Wait()
+		})
+		b.store.reading = once
+		b.expect(b.watch(first), strings.Join(want, " "))
+	})
+}
+
+// TestSlowWatcherEndsBetweenRevisions: a watcher that is ended because it lags has got all events of the last revision of which it got
+// some, so that it can resume after that revision.
+func TestSlowWatcherEndsBetweenRevisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBehind(t)
+		start := b.put("1", "a")
+		var slow *watch.Watcher
+		var got []watch.Item
+		b.run()
+		// The watcher takes an event while the cache is in the midst of a transaction: its selection is asked about each event.
+		sel := watch.Selection{Prefix: b.def.Prefix(), Keep: func(o kind.Object) bool {
+			if o.GetName() == "c" && slow != nil && len(got) == 0 {
+				got, _ = slow.Next(t.Context(), nil, nil)
+			}
+			return true
+		}}
+		w, _, _, err := b.cache.Watch(t.Context(), sel, watch.Start{After: start})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		slow = w
+		both := b.put("2", "b", "c")
+		for range 9000 { // more than may wait
+			b.put("3", "a")
+		}
+		if len(got) != 1 || got[0].Event.Rev != both {
+			t.Fatalf("the watcher took %v first, want half of the transaction at %d", got, both)
+		}
+		b.expect(slow, fmt.Sprintf("ADDED c@%d", both))
+	})
+}
+
+// TestStoppedCacheEndsWatches: watchers of a cache that stops are told that it has stopped, not that their revision is too old, and so
+// are those that begin afterwards.
+func TestStoppedCacheEndsWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBehind(t)
+		start := b.put("1", "a")
+		b.run()
+		early := b.watch(start)
+		b.stop()
+		for _, w := range []*watch.Watcher{early, b.watch(start)} {
+			if _, err := w.Next(t.Context(), nil, nil); err != watch.ErrStopped { //nolint:errorlint // exactly this one
+				t.Errorf("the watch ended with %v", err)
+			}
+		}
+	})
+}
