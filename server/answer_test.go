@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -286,6 +287,67 @@ type slowSocket struct{ *socket }
 func (s *slowSocket) Write(p []byte) (int, error) {
 	time.Sleep(20 * time.Second)
 	return s.socket.Write(p)
+}
+
+// TestSlowServersCutNobodyOff: when the server is so busy that it takes long to send a piece, and clients take all that they are sent, they get
+// their lists although others wait for the seats.
+func TestSlowServersCutNobodyOff(t *testing.T) {
+	for _, stalled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newMemoryRig(t, 100)
+			r.fill(5, 50<<10)
+			var wg sync.WaitGroup
+			var sockets []*busySocket
+			for range 200 {
+				w := &busySocket{slowSocket: &slowSocket{socket: newSocket(-1)}, stalled: stalled}
+				sockets = append(sockets, w)
+				wg.Go(func() { r.send(w, "alice", "GET", mapsPath, nil) })
+			}
+			wg.Wait()
+			whole, cut := 0, 0
+			for _, w := range sockets {
+				if w.isCut {
+					cut++
+				} else if w.code == http.StatusOK && json.Valid(w.got.Bytes()) {
+					whole++
+				}
+			}
+			if (whole > 0) == stalled || (cut > 0) != stalled {
+				t.Errorf("clients stall %v: %d lists were sent, %d clients cut off", stalled, whole, cut)
+			}
+		})
+	}
+}
+
+// busySocket takes a piece in twenty seconds, and says who is at fault.
+type busySocket struct {
+	*slowSocket
+	stalled bool
+}
+
+func (s *busySocket) StalledByClient() bool { return s.stalled }
+
+// TestSocketOfHTTP1: a request of HTTP/1.1 has the socket of its connection, which tells whether the client takes what it is sent.
+func TestSocketOfHTTP1(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		got := make(chan net.Conn, 1)
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { got <- socketOf(req) }))
+		s.Config.ConnContext, s.EnableHTTP2 = WithSocket, h2
+		s.StartTLS()
+		defer s.Close()
+		res, err := s.Client().Get(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		socket := <-got
+		if h2 != (socket == nil) {
+			t.Errorf("HTTP/2 %v: the socket is %v", h2, socket)
+		}
+		if out := (&recorder{ResponseWriter: httptest.NewRecorder(), socket: socket}); out.stalledByClient() != h2 {
+			t.Errorf("HTTP/2 %v: the client stalls: %v", h2, !h2)
+		}
+	}
 }
 
 // TestWatchesBeginInPieces: the state with which a watch begins is sent in pieces that the client must take. After that a

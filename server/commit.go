@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds/kind"
 	"proa.dev/kv"
@@ -81,9 +82,9 @@ func (s *Server) put(ctx context.Context, r *Request, def *kind.Def, obj, old ki
 	if obj == nil {
 		return s.erase(ctx, r, def, old, rev, tx)
 	}
-	w := kv.Write{Key: def.Key(obj.GetNamespace(), obj.GetName()), Rev: rev, TTL: def.TTL}
+	w := kv.Write{Key: def.Key(obj.GetNamespace(), obj.GetName()), Rev: rev, TTL: def.TTL, UseReserve: usesReserve(r.User, obj)}
 	var err error
-	if w.Value, err = s.State.Codec.Store(obj); err != nil {
+	if w.Value, err = s.State.Codec.Store(def, obj); err != nil {
 		return nil, 0, err
 	}
 	if old != nil && len(tx.writes) == 0 {
@@ -131,9 +132,15 @@ func (s *Server) put(ctx context.Context, r *Request, def *kind.Def, obj, old ki
 	return out, at, err
 }
 
+// usesReserve says that a write may use room that is kept free on a disk that is nearly full: it is part of a deletion, such as the mark
+// that an object is to be deleted and the removal of a finalizer, or the server itself needs it to start.
+func usesReserve(who user.Info, obj kind.Object) bool {
+	return obj.GetDeletionTimestamp() != nil || who != nil && who.GetName() == user.APIServerUser
+}
+
 // erase makes the transaction of one deletion and the claims it gives back.
 func (s *Server) erase(ctx context.Context, r *Request, def *kind.Def, old kind.Object, rev int64, tx *txn) (kind.Object, int64, error) {
-	w := kv.Write{Key: def.Key(old.GetNamespace(), old.GetName()), Rev: rev, TTL: def.TTL}
+	w := kv.Write{Key: def.Key(old.GetNamespace(), old.GetName()), Rev: rev, TTL: def.TTL, UseReserve: true}
 	if r.Options.DryRun {
 		return s.dry(ctx, w, old, rev)
 	}
@@ -158,7 +165,7 @@ func (s *Server) same(ctx context.Context, def *kind.Def, w kv.Write, old kind.O
 	if size, known := s.State.size(def, w.Key, w.Rev); known && size != len(w.Value) {
 		return false, nil
 	}
-	was, err := s.State.Codec.Store(old.DeepCopyObject().(kind.Object)) // which touches what it encodes
+	was, err := s.State.Codec.Store(def, old.DeepCopyObject().(kind.Object)) // which touches what it encodes
 	if err != nil || !bytes.Equal(was, w.Value) {
 		return false, nil //nolint:nilerr // what cannot be compared is written
 	}
@@ -253,7 +260,7 @@ func (t *txn) Create(gr schema.GroupResource, obj kind.Object, taken error) {
 	r.Options.Manager = self
 	obj = t.server.own(r, def.New(), obj)
 	def.Prepare(obj, nil)
-	value, err := t.server.State.Codec.Store(obj)
+	value, err := t.server.State.Codec.Store(def, obj)
 	if err != nil {
 		t.err = err
 		return
@@ -276,7 +283,7 @@ func (t *txn) Replace(gr schema.GroupResource, obj kind.Object) {
 		t.err = err
 		return
 	}
-	value, err := t.server.State.Codec.Store(obj)
+	value, err := t.server.State.Codec.Store(def, obj)
 	if err != nil {
 		t.err = err
 		return

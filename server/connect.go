@@ -86,9 +86,13 @@ func (s *Server) connect(ctx context.Context, r *Request, rest string, q url.Val
 		return nil, methodNotAllowed()
 	}
 	r.Clock.Done(hop.Authorize)
+	asked := &kind.Connection{Namespace: r.Namespace, Name: r.Name, Path: rest, Query: q, Split: s.SplitLogs}
 	if r.Verb != "get" || r.Sub.Name != "log" { // to read a log is to read
 		a := s.admission(r, nil, nil)
-		a.Verb = "connect"
+		a.Verb, a.Options = "connect", nil
+		if r.Sub.Body != nil && r.Sub.Body.Options != nil {
+			a.Connect = r.Sub.Body.Options(asked)
+		}
 		for _, plugins := range [][]Plugin{s.Mutate, s.Check} {
 			if err := admit(ctx, plugins, a); err != nil {
 				return nil, err
@@ -100,7 +104,7 @@ func (s *Server) connect(ctx context.Context, r *Request, rest string, q url.Val
 			return nil, err
 		}
 	}
-	target, err := r.Sub.Connect(ctx, s.door(r), &kind.Connection{Namespace: r.Namespace, Name: r.Name, Path: rest, Query: q, Split: s.SplitLogs})
+	target, err := r.Sub.Connect(ctx, s.door(r), asked)
 	if err == nil && target != nil && target.Needs != "" && target.Needs != r.Verb {
 		err = s.also(ctx, r, target.Needs)
 	}

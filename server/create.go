@@ -87,7 +87,7 @@ func (s *Server) createObject(ctx context.Context, r *Request, obj kind.Object) 
 			if generated && try < 7 {
 				continue
 			}
-			return nil, apierrors.NewAlreadyExists(r.Def.Resource(), next.GetName())
+			return nil, s.taken(r.Def, next.GetName(), c.Now)
 		}
 		if err != nil {
 			return nil, err
@@ -95,6 +95,14 @@ func (s *Server) createObject(ctx context.Context, r *Request, obj kind.Object) 
 		s.done(r, out, rev, http.StatusCreated)
 		return &Response{Code: http.StatusCreated, Object: fromHub(r.Def, out)}, nil
 	}
+}
+
+// taken is the refusal of a new object whose name another one has, which may be one that cannot be decoded.
+func (s *Server) taken(def *kind.Def, name string, now kv.Pair) error {
+	if _, err := s.State.entry(def.Storage(), now); now.Value != nil && err != nil {
+		return unreadableExists(def, name, err)
+	}
+	return apierrors.NewAlreadyExists(def.Resource(), name)
 }
 
 // birth sets what only the server decides about a new object.
@@ -159,6 +167,9 @@ func (s *Server) manager(r *Request) *schema.Manager {
 		}
 	default:
 		t.Reset = r.Def.Storage().Reset
+	}
+	if r.Def.Load != nil {
+		return s.customManager(r, t)
 	}
 	return s.Owner.For(t)
 }

@@ -51,14 +51,26 @@ func (s *Server) decodeAs(r *Request, body []byte, m codec.Media, want schema.Gr
 	if err != nil {
 		return nil, decodeError(err, want, body)
 	}
-	if err := s.findings(r, found, want); err != nil {
-		return nil, err
-	}
 	o, ok := obj.(kind.Object)
 	if !ok {
 		return nil, badRequest("a %s cannot be sent here", want.Kind)
 	}
+	unknown, err := coerce(r.Def, o, strict)
+	if err != nil {
+		return nil, decodeError(&codec.Error{Found: &want, Err: err}, want, body)
+	}
+	if err := s.findings(r, append(found, unknown...), want); err != nil {
+		return nil, err
+	}
 	return o, nil
+}
+
+// coerce brings a custom object into the form of its schema; an object of another kind, such as a Scale, stays as it is.
+func coerce(def *kind.Def, o kind.Object, strict bool) (unknown []error, err error) {
+	if def.Coerce == nil || o.GetObjectKind().GroupVersionKind() != def.GroupVersionKind {
+		return nil, nil
+	}
+	return def.Coerce(o, strict)
 }
 
 // findings handles what strict decoding found.

@@ -25,6 +25,17 @@ import (
 
 // remove serves DELETE of one object.
 func (s *Server) remove(ctx context.Context, r *Request) (*Response, error) {
+	if ignoresReadErrors(r.Options.Delete) {
+		if errs := metav1validation.ValidateDeleteOptions(r.Options.Delete); len(errs) > 0 {
+			return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
+		}
+		if err := s.removeUnreadable(ctx, r); err != nil {
+			return nil, err
+		}
+		st := success(0)
+		st.Details = &metav1.StatusDetails{Name: r.Name, Group: r.Def.Group, Kind: r.Def.Plural}
+		return ok(st), nil
+	}
 	warnDependents(r)
 	obj, gone, err := s.removeObject(ctx, r)
 	if err != nil {
@@ -68,7 +79,13 @@ func (s *Server) removeObject(ctx context.Context, r *Request) (obj kind.Object,
 	if err := cache.Fresh(ctx); err != nil {
 		return nil, false, storeError(err)
 	}
-	cur, found := cache.Get(key)
+	if err := s.State.reconvert(ctx, def, cache, key); err != nil {
+		return nil, false, err
+	}
+	cur, found, err := lookUp(cache, key)
+	if err != nil {
+		return nil, false, err
+	}
 	var marked kind.Object // by this request, in whichever try
 	for try := 0; ; try++ {
 		switch {
@@ -282,6 +299,9 @@ func (s *Server) removeAll(ctx context.Context, r *Request) (*Response, error) {
 	if r.Options.Delete == nil {
 		r.Options.Delete = &metav1.DeleteOptions{}
 	}
+	if err := refuseUnsafeCollection(r.Options.Delete); err != nil {
+		return nil, err
+	}
 	warnDependents(r)
 	page, err := s.page(ctx, r)
 	if err != nil {
@@ -296,6 +316,12 @@ func (s *Server) removeAll(ctx context.Context, r *Request) (*Response, error) {
 			deleted.Items = append(deleted.Items, e) // as it was
 		case !apierrors.IsNotFound(errs[i]):
 			return nil, errs[i]
+		}
+	}
+	if def := r.Def.Storage(); def.Computed == nil {
+		cache := s.State.Cache(def)
+		if err := unreadableError(cache, cache.UnreadableKeys(scope(def, r.Namespace))); err != nil {
+			return nil, err // everything else is deleted
 		}
 	}
 	return &Response{Code: http.StatusOK, List: deleted}, nil
@@ -313,6 +339,7 @@ func (s *Server) removeEach(ctx context.Context, r *Request, items []*watch.Entr
 	var next atomic.Int64
 	var failed atomic.Bool
 	var wg sync.WaitGroup
+	warnings := make([][]string, len(items))
 	for range min(workers, len(items)) {
 		wg.Go(func() {
 			for !failed.Load() {
@@ -320,17 +347,21 @@ func (s *Server) removeEach(ctx context.Context, r *Request, items []*watch.Entr
 				if i >= len(items) {
 					return
 				}
-				if errs[i] = s.removeOne(ctx, *r, items[i].Object); errs[i] != nil && !apierrors.IsNotFound(errs[i]) {
+				if warnings[i], errs[i] = s.removeOne(ctx, *r, items[i].Object); errs[i] != nil && !apierrors.IsNotFound(errs[i]) {
 					failed.Store(true)
 				}
 			}
 		})
 	}
 	wg.Wait()
+	for _, texts := range warnings {
+		r.Warn(texts...)
+	}
 }
 
-// removeOne removes one object of a collection. A panic is an error here: nobody above this goroutine would catch it.
-func (s *Server) removeOne(ctx context.Context, r Request, obj kind.Object) (err error) {
+// removeOne removes one object of a collection, and returns what admission warns of. A panic is an error here: nobody above this goroutine
+// would catch it.
+func (s *Server) removeOne(ctx context.Context, r Request, obj kind.Object) (warnings []string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = apierrors.NewInternalError(fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
@@ -338,8 +369,9 @@ func (s *Server) removeOne(ctx context.Context, r Request, obj kind.Object) (err
 	}()
 	r.Verb, r.Namespace, r.Name = "delete", obj.GetNamespace(), obj.GetName()
 	r.Options.Delete = r.Options.Delete.DeepCopy()
+	r.warnings = nil // those of the others are theirs
 	_, _, err = s.removeObject(ctx, &r)
-	return err
+	return r.warnings, err
 }
 
 func revision(obj kind.Object) (int64, error) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -33,7 +34,11 @@ func (s *Server) servePath(w *recorder, req *http.Request, who user.Info) {
 		}
 		return
 	}
+	if slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
+		req = req.WithContext(withReasons(req.Context()))
+	}
 	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	s.State.syncDefinitions()
 	defs := s.State.defs.Load().all
 	var doc runtime.Object
 	switch {
@@ -45,15 +50,20 @@ func (s *Server) servePath(w *recorder, req *http.Request, who user.Info) {
 		doc = discovery.Versions(s.Address)
 	case parts[0] == "apis" && len(parts) == 1:
 		if wantsAggregated(req) {
-			s.aggregated(w, req, discovery.Aggregated(defs, false))
+			s.aggregated(w, req, s.allGroups(defs))
 			return
 		}
-		doc = discovery.Groups(defs)
-	case parts[0] == "apis" && len(parts) <= 3 && discovery.Group(defs, parts[1]) == nil:
+		doc = s.groupList(defs)
+	case parts[0] == "apis" && len(parts) == 3 && s.servedElsewhere(schema.GroupVersion{Group: parts[1], Version: parts[2]}):
+		w.send()
+		w.seat.free()
+		s.Aggregated.Pass(w, req, schema.GroupVersion{Group: parts[1], Version: parts[2]}, who)
+		return
+	case parts[0] == "apis" && len(parts) <= 3 && s.group(defs, parts[1]) == nil:
 		s.Paths.ServeHTTP(w, req) // the router of resources knows nothing of it
 		return
 	case parts[0] == "apis" && len(parts) == 2:
-		doc = discovery.Group(defs, parts[1])
+		doc = s.group(defs, parts[1])
 	case parts[0] == "api" && len(parts) == 2:
 		if l := discovery.Resources(defs, schema.GroupVersion{Version: parts[1]}); l != nil {
 			doc = l
@@ -77,7 +87,7 @@ func (s *Server) servePath(w *recorder, req *http.Request, who user.Info) {
 		s.fail(w, req, methodNotAllowed())
 		return
 	}
-	f, err := negotiate(req, false, false)
+	f, err := negotiate(req, false, false, false)
 	if err != nil {
 		s.fail(w, req, err)
 		return

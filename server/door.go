@@ -86,7 +86,7 @@ func conflictError(def *kind.Def, name string, err error) error {
 // Remove deletes an object.
 func (d *door) Remove(ctx context.Context, gr schema.GroupResource, namespace, name string, options *metav1.DeleteOptions) (kind.Object, error) {
 	def := d.server.State.Def(gr)
-	r := &Request{Verb: "delete", Def: def, Namespace: namespace, Name: name, User: d.user}
+	r := &Request{Verb: "delete", Def: def, Namespace: namespace, Name: name, User: d.user, admitted: true}
 	r.Options.Delete = options.DeepCopy()
 	r.Options.DryRun = len(options.DryRun) > 0
 	obj, _, err := d.server.removeObject(ctx, r)

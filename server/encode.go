@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"proa.dev/kinds/codec"
@@ -68,7 +69,7 @@ func (e *encoder) list(buf *bytes.Buffer, l *List, spill func() error) error {
 	if e.f.shape == tabular {
 		return e.tables(buf, l, spill)
 	}
-	listKind, apiVersion := e.def.Kind+"List", e.def.GroupVersion().String()
+	listKind, apiVersion := e.def.ListKindName(), e.def.GroupVersion().String()
 	item := e.seen
 	if e.f.shape == partial {
 		listKind, apiVersion = "PartialObjectMetadataList", e.metaVersion()
@@ -155,10 +156,14 @@ func (e *encoder) metaVersion() string {
 // partialOf is the metadata of an object as an object of its own.
 func (e *encoder) partialOf(o kind.Object) *metav1.PartialObjectMetadata {
 	p := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: e.metaVersion()}}
-	if m, ok := o.(interface{ GetObjectMeta() metav1.Object }); ok {
+	switch m := o.(type) {
+	case interface{ GetObjectMeta() metav1.Object }:
 		if full, ok := m.GetObjectMeta().(*metav1.ObjectMeta); ok {
 			p.ObjectMeta = *full
 		}
+	case *unstructured.Unstructured:
+		content, _ := m.Object["metadata"].(map[string]any)
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(content, &p.ObjectMeta) // it was one when it was stored
 	}
 	if _, found := p.Annotations[e.def.Hidden]; found {
 		p = p.DeepCopy()

@@ -47,6 +47,7 @@ func modified(def *kind.Def, name string) error {
 func storeError(err error) error {
 	var tooNew *watch.TooNew
 	var tooOld *watch.TooOld
+	var unreadable *kv.Unreadable
 	switch {
 	case err == nil:
 		return nil
@@ -54,6 +55,8 @@ func storeError(err error) error {
 		return tooLarge(tooNew)
 	case errors.As(err, &tooOld):
 		return apierrors.NewResourceExpired(tooOld.Error())
+	case errors.As(err, &unreadable):
+		return apierrors.NewInternalError(unreadable)
 	case errors.Is(err, kv.ErrCompacted):
 		return apierrors.NewResourceExpired("The provided resource version is too old: it has been compacted.")
 	case errors.Is(err, kv.ErrTooLarge):
@@ -64,6 +67,14 @@ func storeError(err error) error {
 		return away("the store is not available: " + err.Error() + "; the outcome of a write is unknown, read before trying again")
 	}
 	return err
+}
+
+// unauthenticated is what a client learns whose credentials could not be verified: 401, unless it is the store that does not answer.
+func unauthenticated(err error) error {
+	if errors.Is(err, errAccountsAway) {
+		return away("the store is not available, and so it cannot be told whether the token is good; try again")
+	}
+	return apierrors.NewUnauthorized("Unauthorized")
 }
 
 // away is the error of a store that cannot do what it is asked for now. There is no Retry-After: clients would hide the failure

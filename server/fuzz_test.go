@@ -28,7 +28,7 @@ func bench(t testing.TB) (*Server, *kind.Def) {
 		t.Fatal(err)
 	}
 	defs := kinds.All()
-	st := &State{Codec: codec.New(scheme)}
+	st := &State{Codec: codec.New(scheme), ctx: t.Context()}
 	st.defs.Store(newTable(defs))
 	v := NewVersions(scheme, defs)
 	s := New(Config{State: st, Owner: schema.New(scheme, v, v), Log: slog.New(slog.DiscardHandler)})
@@ -111,7 +111,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		// What was decoded can be stored and read back.
-		b, err := s.State.Codec.Store(obj)
+		b, err := s.State.Codec.Store(pods, obj)
 		if err != nil {
 			t.Fatalf("decoded but cannot be stored: %v", err)
 		}
@@ -190,7 +190,7 @@ func FuzzApply(f *testing.F) {
 		if err != nil || len(pods.Validate(once, nil)) > 0 {
 			return
 		}
-		was, err := s.State.Codec.Store(once)
+		was, err := s.State.Codec.Store(pods, once)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func FuzzApply(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what could be applied cannot be applied again: %v", err)
 		}
-		is, err := s.State.Codec.Store(twice)
+		is, err := s.State.Codec.Store(pods, twice)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func FuzzNegotiate(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, accept string) {
 		req := httptest.NewRequest("GET", "/api/v1/pods", nil)
 		req.Header.Set("Accept", accept)
-		_, _ = negotiate(req, true, false)
+		_, _ = negotiate(req, true, false, false)
 		wantsAggregated(req)
 	})
 }

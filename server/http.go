@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,7 +30,6 @@ import (
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/authz"
-	"proa.dev/server/discovery"
 	"proa.dev/server/fair"
 )
 
@@ -44,7 +44,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if rt.verb == "list" && truth(req.URL.Query(), "watch") {
 		rt.verb = "watch"
 	}
-	out := &recorder{ResponseWriter: w, user: user.Anonymous, lasting: rt.resource && lasts(rt.sub)}
+	out := &recorder{ResponseWriter: w, socket: socketOf(req), user: user.Anonymous, lasting: rt.resource && lasts(rt.sub)}
 	inflight := s.inflight(&rt)
 	inflight.Add(1)
 	defer func() {
@@ -84,7 +84,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err != nil {
 		s.Log.Debug("not authenticated", "path", req.URL.Path, "err", err)
 		out.trail = s.trail(req, &rt, nil, id, start)
-		s.fail(out, req, apierrors.NewUnauthorized("Unauthorized"))
+		s.fail(out, req, unauthenticated(err))
 		return
 	}
 	markAuthenticated(w, who)
@@ -212,8 +212,12 @@ func (s *Server) InFlight() (reading, writing int64) { return s.reading.Load(), 
 
 // serveResource serves a request for a resource.
 func (s *Server) serveResource(ctx context.Context, w *recorder, req *http.Request, rt route, by *asker) {
+	if s.servedElsewhere(rt.gvr.GroupVersion()) {
+		s.serveElsewhere(ctx, w, req, rt, by)
+		return
+	}
 	who := by.Info
-	def := s.State.defs.Load().byVersion[rt.gvr]
+	def := s.State.find(rt.gvr)
 	if def == nil || (def.Scope == kind.Cluster && rt.namespace != "" && rt.gvr.Resource != "namespaces") {
 		s.lost(w, req, rt, who)
 		return
@@ -285,7 +289,7 @@ func (s *Server) lost(w *recorder, req *http.Request, rt route, who user.Info) {
 		s.fail(w, req, err)
 		return
 	}
-	if rt.gvr.Group != "" && discovery.Group(s.State.defs.Load().all, rt.gvr.Group) == nil {
+	if rt.gvr.Group != "" && s.group(s.State.defs.Load().all, rt.gvr.Group) == nil {
 		s.Paths.ServeHTTP(w, req) // the router of resources knows nothing of it
 		return
 	}
@@ -295,7 +299,7 @@ func (s *Server) lost(w *recorder, req *http.Request, rt route, who user.Info) {
 // answerHTTP reads the rest of a request, runs it and writes the answer.
 func (s *Server) answerHTTP(ctx context.Context, w *recorder, req *http.Request, r *Request) {
 	defer r.release()
-	f, err := negotiate(req, !r.Def.Asked, r.Verb == "watch")
+	f, err := negotiate(req, !r.Def.Asked, r.Verb == "watch", r.hasNoProto())
 	if err == nil {
 		err = f.suits(r)
 	}
@@ -401,7 +405,7 @@ func (s *Server) fail(w http.ResponseWriter, req *http.Request, err error) {
 	if st.Code >= 500 {
 		s.Log.Warn("request failed", "method", req.Method, "path", req.URL.Path, "code", st.Code, "err", err)
 	}
-	f, nerr := negotiate(req, false, false)
+	f, nerr := negotiate(req, false, false, false)
 	if nerr != nil {
 		f = format{media: codec.JSON, pretty: wantsPretty(req)}
 	}
@@ -438,8 +442,10 @@ func (s *Server) readRequest(ctx context.Context, w http.ResponseWriter, req *ht
 	}
 	if r.Verb == "patch" {
 		r.Patch = types.PatchType(contentType)
-		switch r.Patch {
-		case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyPatchType:
+		switch {
+		case r.Patch == types.StrategicMergePatchType && r.hasNoProto():
+			return unsupportedMedia(strings.Join([]string{string(types.ApplyPatchType), string(types.JSONPatchType), string(types.MergePatchType)}, ", "))
+		case slices.Contains([]types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyPatchType}, r.Patch):
 		default:
 			return refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type")
 		}

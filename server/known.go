@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"net"
 	"net/http"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -22,4 +24,22 @@ func markAuthenticated(w http.ResponseWriter, who user.Info) {
 	if a, ok := w.(interface{ Authenticated() }); ok {
 		a.Authenticated()
 	}
+}
+
+// socketKey is where the context of a connection has its socket.
+type socketKey struct{}
+
+// WithSocket is the ConnContext of an http.Server that serves the API: an answer of HTTP/1.1 finds its socket there, and can tell whether a write
+// waits for the client.
+func WithSocket(ctx context.Context, socket net.Conn) context.Context {
+	return context.WithValue(ctx, socketKey{}, socket)
+}
+
+// socketOf is the socket of a request, if that has it for itself: one of HTTP/1.1.
+func socketOf(req *http.Request) net.Conn {
+	if req.ProtoMajor != 1 {
+		return nil
+	}
+	socket, _ := req.Context().Value(socketKey{}).(net.Conn)
+	return socket
 }

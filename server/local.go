@@ -250,6 +250,11 @@ func (v *view) By(index client.Index, value string) iter.Seq[kind.Object] {
 	}
 }
 
+// Unreadable returns the keys of the objects that cannot be decoded.
+func (v *view) Unreadable(namespace string) []string {
+	return v.cache.UnreadableKeys(scope(v.def, namespace))
+}
+
 // Reach waits for a revision, or for the present.
 func (v *view) Reach(ctx context.Context, rev int64) error {
 	if rev == 0 {
@@ -258,8 +263,8 @@ func (v *view) Reach(ctx context.Context, rev int64) error {
 	return v.cache.WaitFor(ctx, rev)
 }
 
-// Events yields the present and then the changes. A watch that was ended because it lagged goes on where it was; when that
-// is no longer possible, there is a gap.
+// Events yields the present and then the changes, until ctx ends or the server has stopped. A watch that was ended because it
+// lagged goes on where it was; when that is no longer possible, there is a gap.
 func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
 		start, seen := watch.Start{State: true}, int64(0)
@@ -291,8 +296,8 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 	}
 }
 
-// follow yields until the watch ends, and says whether to start another one. seen is a revision up to which every
-// event was yielded.
+// follow yields until the watch ends, and says whether to start another one. Then seen is the revision up to which every event was
+// yielded: a watch ends between two revisions.
 func follow(ctx context.Context, w *watch.Watcher, state []*watch.Entry, seen *int64, yield func(client.Event) bool) bool {
 	defer w.Close()
 	for _, e := range state {
@@ -304,7 +309,7 @@ func follow(ctx context.Context, w *watch.Watcher, state []*watch.Entry, seen *i
 	for {
 		var err error
 		if items, err = w.Next(ctx, nil, items); err != nil {
-			return ctx.Err() == nil
+			return ctx.Err() == nil && !errors.Is(err, watch.ErrStopped)
 		}
 		for _, it := range items {
 			ev := client.Event{Object: it.Event.Now.Object, Deleted: it.Event.Type == watch.Deleted, Rev: it.Event.Rev}
@@ -314,7 +319,7 @@ func follow(ctx context.Context, w *watch.Watcher, state []*watch.Entry, seen *i
 			if !yield(ev) {
 				return false
 			}
-			*seen = max(*seen, ev.Rev-1) // another event of this revision may follow
+			*seen = ev.Rev
 		}
 	}
 }

@@ -93,8 +93,8 @@ func unsupportedMedia(list string) error {
 }
 
 // negotiate chooses the format of an answer from the Accept header. shapes says whether tables and metadata may be asked for;
-// stream that the answer is a watch.
-func negotiate(req *http.Request, shapes, stream bool) (format, error) {
+// stream that the answer is a watch, jsonOnly that the objects have no protobuf form.
+func negotiate(req *http.Request, shapes, stream, jsonOnly bool) (format, error) {
 	f := format{media: codec.JSON, pretty: wantsPretty(req)}
 	header := req.Header.Get("Accept")
 	if header == "" || header == "*/*" {
@@ -106,7 +106,7 @@ func negotiate(req *http.Request, shapes, stream bool) (format, error) {
 		if err != nil {
 			continue
 		}
-		if got, ok := clauseFormat(f, name, params, shapes, stream); ok {
+		if got, ok := clauseFormat(f, name, params, shapes, stream); ok && (!jsonOnly || got.media != codec.Proto || got.shape != whole) {
 			return got, nil
 		}
 		_, here := codec.MediaOf(name)

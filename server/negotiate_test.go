@@ -20,7 +20,7 @@ func TestAcceptIsWeighed(t *testing.T) {
 	} {
 		req := httptest.NewRequest("GET", "/api/v1/pods", nil)
 		req.Header.Set("Accept", header)
-		f, err := negotiate(req, true, false)
+		f, err := negotiate(req, true, false, false)
 		if err != nil || f.media != want {
 			t.Errorf("%s: %v, %v, want %v", header, f.media.ContentType(), err, want.ContentType())
 		}
@@ -35,7 +35,7 @@ func TestPretty(t *testing.T) {
 	}{{"", "application/json", false}, {"", "application/json;pretty=1", true}, {"?pretty=true", "application/json", true}, {"?pretty=0", "", false}} {
 		req := httptest.NewRequest("GET", "/api/v1/pods"+c.query, nil)
 		req.Header.Set("Accept", c.accept)
-		if f, err := negotiate(req, true, false); err != nil || f.pretty != c.want {
+		if f, err := negotiate(req, true, false, false); err != nil || f.pretty != c.want {
 			t.Errorf("%+v: %v, %v", c, f.pretty, err)
 		}
 	}

@@ -159,6 +159,11 @@ func (s *Server) patchJSON(r *Request, cur kind.Object, found []error, apply fun
 	gvk := cur.GetObjectKind().GroupVersionKind()
 	strict := r.Options.Validation != metav1.FieldValidationIgnore
 	obj, more, err := s.State.Codec.Decode(text, codec.JSON, gvk, fresh(r), strict)
+	if err == nil {
+		var unknown []error
+		unknown, err = coerce(r.Def, obj.(kind.Object), strict)
+		more = append(more, unknown...)
+	}
 	if err != nil {
 		return nil, apierrors.NewInvalid(runtimeschema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), quoted(r, string(text)), err.Error())})
 	}
@@ -300,22 +305,24 @@ func (s *Server) applyView(r *Request, config map[string]any) (*change, error) {
 		return nil, err
 	}
 	def := r.Def.Storage()
-	part := map[string]any{"apiVersion": def.GroupVersion().String(), "kind": def.Kind, "metadata": map[string]any{"name": r.Name}}
-	if spec, ok := config["spec"].(map[string]any); ok && spec["replicas"] != nil {
-		part["spec"] = map[string]any{"replicas": spec["replicas"]}
-	}
+	manager := s.Owner.For(schema.Target{Kind: r.Sub.Body.GroupVersionKind, Subresource: r.Sub.Name})
 	return &change{make: func(old kind.Object) (kind.Object, error) {
-		out, err := s.manager(r).Apply(old, runtime.DeepCopyJSON(part), r.Options.Manager, schema.Force(r.Options.Force))
+		live, err := r.Sub.View(old)
 		if err != nil {
 			return nil, err
 		}
-		obj := out.(kind.Object)
-		obj.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
-		def.Default(obj)
-		view, err := r.Sub.View(obj)
+		scale, owners, err := manager.ApplyScale(schema.ScaleApply{
+			ParentKind: def.GroupVersionKind, ReplicasPath: r.Sub.ReplicasPath, ParentOwners: old.GetManagedFields(), Live: live,
+			Patch: runtime.DeepCopyJSON(config), Manager: r.Options.Manager, Force: schema.Force(r.Options.Force),
+		})
 		if err != nil {
 			return nil, err
 		}
-		return obj, r.Sub.Change(obj, view)
+		obj, err := s.project(r, old, scale.(kind.Object))
+		if err != nil {
+			return nil, err
+		}
+		obj.SetManagedFields(owners)
+		return obj, nil
 	}}, nil
 }

@@ -28,6 +28,8 @@ type Endpoints struct {
 	Checks  []Check
 	// State knows the groups that the root document lists; it may be nil.
 	State *State
+	// Remote are the group versions of aggregated servers; it may be nil.
+	Remote func() []discovery.Remote
 	// Others are further handlers by path; a path that ends in a slash covers what is below it.
 	Others map[string]http.Handler
 }
@@ -86,13 +88,32 @@ func (e *Endpoints) groups() (paths []string) {
 	if e.State == nil {
 		return nil
 	}
-	for _, g := range discovery.Groups(e.State.defs.Load().all).Groups {
+	l := discovery.Groups(e.State.defs.Load().all)
+	if e.Remote != nil {
+		discovery.AddGroups(l, e.Remote())
+	}
+	for _, g := range l.Groups {
 		paths = append(paths, "/apis/"+g.Name)
 		for _, v := range g.Versions {
 			paths = append(paths, "/apis/"+v.GroupVersion)
 		}
 	}
 	return paths
+}
+
+type reasonsKey struct{}
+
+// withReasons lets the health endpoints say why a check has failed. They withhold it from all but administrators.
+func withReasons(ctx context.Context) context.Context {
+	return context.WithValue(ctx, reasonsKey{}, true)
+}
+
+// reason is what a health endpoint says of a check that has failed, in one line.
+func reason(ctx context.Context, err error) string {
+	if ctx.Value(reasonsKey{}) == nil {
+		return "reason withheld"
+	}
+	return strings.Join(strings.Fields(err.Error()), " ")
 }
 
 // health serves one of the three health endpoints and its single checks.
@@ -114,7 +135,7 @@ func health(name string, checks []Check) http.Handler {
 			}
 			if err := c.Probe(req.Context()); err != nil {
 				failed = true
-				fmt.Fprintf(&text, "[-]%s failed: reason withheld\n", c.Name)
+				fmt.Fprintf(&text, "[-]%s failed: %s\n", c.Name, reason(req.Context(), err))
 				continue
 			}
 			fmt.Fprintf(&text, "[+]%s ok\n", c.Name)

@@ -86,7 +86,7 @@ func TestRightsCountAtOnce(t *testing.T) {
 	} {
 		def := st.Def(rbacResource(o.plural))
 		o.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
-		value, err := st.Codec.Store(o.Object)
+		value, err := st.Codec.Store(def, o.Object)
 		if err != nil {
 			t.Fatal(err)
 		}

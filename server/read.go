@@ -63,7 +63,13 @@ func (s *Server) find(ctx context.Context, r *Request) (kind.Object, error) {
 		}
 		return nil, err
 	}
-	e, found := cache.Get(def.Key(r.Namespace, r.Name))
+	if err := s.State.reconvert(ctx, def, cache, def.Key(r.Namespace, r.Name)); err != nil {
+		return nil, err
+	}
+	e, found, err := lookUp(cache, def.Key(r.Namespace, r.Name))
+	if err != nil {
+		return nil, err
+	}
 	if !found {
 		return nil, notFound(r.Def, r.Name)
 	}
@@ -124,7 +130,7 @@ func (s *Server) page(ctx context.Context, r *Request) (*List, error) {
 	if o.Continue != "" {
 		return s.continued(ctx, r)
 	}
-	if o.Match == metav1.ResourceVersionMatchExact && o.ResourceVersion != "" && o.ResourceVersion != "0" {
+	if o.wantsExact() {
 		rev, err := strconv.ParseUint(o.ResourceVersion, 10, 63)
 		if err != nil {
 			return nil, badRequest("invalid resource version: %v", invalidVersion(o.ResourceVersion, err))
@@ -136,6 +142,9 @@ func (s *Server) page(ctx context.Context, r *Request) (*List, error) {
 		if bad, ok := errors.AsType[*field.Error](err); ok {
 			return nil, badRequest("invalid resource version: %v", bad)
 		}
+		return nil, err
+	}
+	if err := s.State.reconvert(ctx, def, cache, scope(def, r.Namespace)); err != nil {
 		return nil, err
 	}
 	limit := o.Limit
@@ -151,8 +160,9 @@ func (s *Server) page(ctx context.Context, r *Request) (*List, error) {
 	}
 	keep := o.keep(r.Def)
 	if name := o.exact("metadata.name"); name != "" && (def.Scope == kind.Cluster || r.Namespace != "") {
-		return one(cache, def.Key(r.Namespace, name), keep), nil
+		return one(cache, def.Key(r.Namespace, name), keep)
 	}
+	warnUnreadable(r, cache.UnreadableKeys(scope(def, r.Namespace)))
 	entries, rev := cache.List(scope(def, r.Namespace), hubKeep(r.Def, keep))
 	l := &List{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(rev, 10)}, Items: entries}
 	if limit > 0 && int64(len(entries)) > limit {
@@ -166,6 +176,15 @@ func (s *Server) page(ctx context.Context, r *Request) (*List, error) {
 	return l, nil
 }
 
+// wantsExact says that a list is to show the state at exactly the resource version it names: with the match parameter Exact, or, as before there
+// was such a parameter, in pages.
+func (o *ListOptions) wantsExact() bool {
+	if o.ResourceVersion == "" || o.ResourceVersion == "0" {
+		return false
+	}
+	return o.Match == metav1.ResourceVersionMatchExact || o.Match == "" && o.Limit > 0
+}
+
 // hubKeep makes a test of objects of the request's version one of stored objects.
 func hubKeep(def *kind.Def, keep func(kind.Object) bool) func(kind.Object) bool {
 	if keep == nil || def.Hub == nil {
@@ -174,12 +193,13 @@ func hubKeep(def *kind.Def, keep func(kind.Object) bool) func(kind.Object) bool 
 	return func(o kind.Object) bool { return keep(def.FromHub(o)) }
 }
 
-func one(cache *watch.Cache, key string, keep func(kind.Object) bool) *List {
+func one(cache *watch.Cache, key string, keep func(kind.Object) bool) (*List, error) {
 	l := &List{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(cache.Rev(), 10)}}
-	if e, found := cache.Get(key); found && (keep == nil || keep(e.Object)) {
+	e, found, err := lookUp(cache, key)
+	if found && (keep == nil || keep(e.Object)) {
 		l.Items = []*watch.Entry{e}
 	}
-	return l
+	return l, err
 }
 
 // recent brings the revision of a quiet cache up to that of the store.
@@ -289,6 +309,8 @@ func (s *Server) past(ctx context.Context, r *Request, rev int64, from string, i
 	keep := hubKeep(r.Def, o.keep(r.Def))
 	q := kv.Range{Prefix: prefix, From: from, Limit: pastPart, Rev: max(rev, 0)}
 	l, rest := &List{}, int64(0)
+	var lost []string
+	defer func() { warnUnreadable(r, lost) }()
 	for full := false; !full; {
 		if o.Limit > 0 && keep == nil {
 			q.Limit = min(pastPart, o.Limit-int64(len(l.Items)))
@@ -316,11 +338,12 @@ func (s *Server) past(ctx context.Context, r *Request, rev int64, from string, i
 		}
 		for _, p := range page.Pairs {
 			e, err := s.State.entry(def, p)
-			if err != nil {
-				return nil, err
-			}
 			q.From = p.Key + "\x00"
 			rest--
+			if err != nil {
+				lost = append(lost, p.Key)
+				continue
+			}
 			if keep == nil || keep(e.Object) {
 				l.Items = append(l.Items, e)
 			}

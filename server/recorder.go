@@ -12,6 +12,7 @@ import (
 	"proa.dev/server/audit"
 	"proa.dev/server/budget"
 	"proa.dev/server/fair"
+	"proa.dev/server/h2"
 )
 
 // recorder is the http.ResponseWriter of all handlers. It remembers the status of an answer, and sends a long answer in pieces
@@ -29,7 +30,8 @@ type recorder struct {
 	// lasting says that the client may take its time: it is a watch, or a stream.
 	lasting bool
 	pace    *pace
-	broken  error // why the rest of the answer cannot be sent
+	broken  error    // why the rest of the answer cannot be sent
+	socket  net.Conn // of HTTP/1.1; nil when it is not known
 }
 
 // seat is the place of a request among those that are served at the same time.
@@ -191,15 +193,26 @@ func (r *recorder) patience() time.Duration {
 	return stallLimit
 }
 
+// stalledByClient tells whether a write that is under way waits for the client. When the machine has more to do than it can, the write may wait
+// for this server instead, and the client has taken all that it was sent.
+func (r *recorder) stalledByClient() bool {
+	if w, ok := r.ResponseWriter.(interface{ StalledByClient() bool }); ok {
+		return w.StalledByClient()
+	}
+	return r.socket == nil || h2.SendBufferFull(r.socket)
+}
+
 // pace ends an answer when its client does not take it: the seat and the memory that it holds belong to others, too. All methods
 // may be called on nil.
 type pace struct {
 	out   *recorder
 	timer *time.Timer
 
-	mu    sync.Mutex // guards what follows
-	began time.Time  // when the write that is under way began; zero when there is none
-	ended bool
+	mu      sync.Mutex // guards what follows
+	writing bool
+	looked  time.Time     // when check has looked at the write that is under way, or when that began
+	stalled time.Duration // for how long that write has waited for the client
+	ended   bool
 }
 
 func newPace(r *recorder) *pace {
@@ -217,7 +230,7 @@ func (p *pace) begin() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.began = time.Now()
+	p.writing, p.looked, p.stalled = true, time.Now(), 0
 }
 
 // end says that a write is over.
@@ -227,20 +240,26 @@ func (p *pace) end() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.began = time.Time{}
+	p.writing = false
 }
 
-// check ends the answer if a write takes too long. The connection of HTTP/1.1 ends with it, of HTTP/2 only the stream.
+// check ends the answer if its client keeps a write waiting for too long. The connection of HTTP/1.1 ends with it, of HTTP/2 only the stream.
 func (p *pace) check() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
 		return
 	}
-	limit := p.out.patience()
-	if !p.began.IsZero() && time.Since(p.began) >= limit {
-		_ = http.NewResponseController(p.out.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
-		return
+	if p.writing {
+		now := time.Now()
+		if p.out.stalledByClient() {
+			p.stalled += min(now.Sub(p.looked), stallInterval) // it is more when this server was late
+		}
+		p.looked = now
+		if p.stalled >= p.out.patience() {
+			_ = http.NewResponseController(p.out.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
+			return
+		}
 	}
 	p.timer.Reset(stallInterval)
 }

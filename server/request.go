@@ -14,6 +14,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -59,6 +60,8 @@ type Request struct {
 	compact     bool            // the answer goes out as protobuf and nowhere else
 	warnings    []string
 	trail       *audit.Trail // nil for none
+	// admitted says that it is a part of another request, which admission has seen already.
+	admitted bool
 	// joined is what admission plugins add to the transaction of this attempt.
 	joined []func(context.Context, kind.Replacer) error
 }
@@ -70,6 +73,9 @@ func (r *Request) join(add func(context.Context, kind.Replacer) error) {
 	}
 }
 
+// hasNoProto says that what the request is about has no protobuf form and no Go type, as custom objects.
+func (r *Request) hasNoProto() bool { return r.Def.JSONOnly && (r.Sub == nil || r.Sub.Body == nil) }
+
 // Options are the query parameters of a request, checked.
 type Options struct {
 	DryRun     bool
@@ -78,6 +84,29 @@ type Options struct {
 	Force      bool
 	Delete     *metav1.DeleteOptions
 	List       ListOptions
+}
+
+// of returns the options of an operation as clients know them.
+func (o *Options) of(operation string) runtime.Object {
+	var dry []string
+	if o.DryRun {
+		dry = []string{metav1.DryRunAll}
+	}
+	typed := func(name string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: name} }
+	switch operation {
+	case "create":
+		return &metav1.CreateOptions{TypeMeta: typed("CreateOptions"), DryRun: dry, FieldManager: o.Manager, FieldValidation: o.Validation}
+	case "update":
+		return &metav1.UpdateOptions{TypeMeta: typed("UpdateOptions"), DryRun: dry, FieldManager: o.Manager, FieldValidation: o.Validation}
+	case "delete":
+		out := &metav1.DeleteOptions{}
+		if o.Delete != nil {
+			out = o.Delete.DeepCopy()
+		}
+		out.TypeMeta = typed("DeleteOptions")
+		return out
+	}
+	return nil
 }
 
 // ListOptions select what list, watch and deletecollection see.

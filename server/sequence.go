@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
@@ -141,6 +142,12 @@ func collection(apiVersion, listKind string, l *List, item func(kind.Object) kin
 		field: "items", items: len(l.Items),
 		item: func(buf *bytes.Buffer, i int) error {
 			o := item(l.Items[i].Object)
+			if u, ok := o.(*unstructured.Unstructured); ok {
+				text, err := codec.AppendUntyped(buf.AvailableBuffer(), u.Object)
+				buf.Write(text)
+				l.written(i)
+				return err
+			}
 			at := buf.Len()
 			if err := json.NewEncoder(buf).Encode(o); err != nil {
 				return err

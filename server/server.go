@@ -57,6 +57,8 @@ type Config struct {
 	Paths http.Handler
 	// Nodes leads to nodes and their Pods; nil when there is no way.
 	Nodes Nodes
+	// Aggregated leads to the servers that serve some groups in place of this one; nil when there are none.
+	Aggregated Aggregated
 	// SplitLogs lets clients choose one stream of a log.
 	SplitLogs bool
 	// Address is where clients reach the server, for discovery.
@@ -86,6 +88,10 @@ type Server struct {
 	watches atomic.Int64  // open now
 	pasts   chan struct{} // a place for each of those that read the past
 
+	// watching is the context of all watches of HTTP clients, and endWatches ends it.
+	watching   context.Context
+	endWatches context.CancelFunc
+
 	reading, writing, lasting atomic.Int64 // requests that are being served
 }
 
@@ -107,5 +113,7 @@ func New(c Config) *Server {
 		c.Authz = patient{c.Authz, NewRBACView(c.State)}
 	}
 	boundPatches()
-	return &Server{Config: c, queue: newQueue(c.State, c.Fair), memory: newMemory(c.Memory), pasts: make(chan struct{}, pastReaders)}
+	s := &Server{Config: c, queue: newQueue(c.State, c.Fair), memory: newMemory(c.Memory), pasts: make(chan struct{}, pastReaders)}
+	s.watching, s.endWatches = context.WithCancel(c.State.ctx)
+	return s
 }

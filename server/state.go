@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -13,6 +14,7 @@ import (
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
 	"proa.dev/kv"
+	"proa.dev/server/custom"
 	"proa.dev/watch"
 )
 
@@ -34,9 +36,16 @@ type State struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	defs   atomic.Pointer[table]
-	mu     sync.Mutex // guards caches, and that none begins to run after the end
-	caches map[string]*watch.Cache
+	defs    atomic.Pointer[table]
+	mu      sync.Mutex // guards caches, and that none begins to run after the end
+	caches  map[string]*running
+	customs customs
+}
+
+// running is a cache, and what ends it.
+type running struct {
+	*watch.Cache
+	stop context.CancelFunc
 }
 
 // table finds descriptors. It is immutable; a custom resource replaces it.
@@ -44,6 +53,7 @@ type table struct {
 	all       []*kind.Def
 	byVersion map[schema.GroupVersionResource]*kind.Def
 	stored    map[schema.GroupResource]*kind.Def
+	custom    map[*kind.Def]*custom.Resource // whose version a descriptor is
 }
 
 func newTable(defs []*kind.Def) *table {
@@ -59,7 +69,7 @@ func newTable(defs []*kind.Def) *table {
 
 // NewState makes the state; Close ends it.
 func NewState(ctx context.Context, c *codec.Codec, s Store, defs []*kind.Def, log *slog.Logger) *State {
-	st := &State{Codec: c, Store: s, log: log, caches: map[string]*watch.Cache{}}
+	st := &State{Codec: c, Store: s, log: log, caches: map[string]*running{}}
 	st.ctx, st.stop = context.WithCancel(ctx)
 	st.defs.Store(newTable(defs))
 	return st
@@ -73,8 +83,21 @@ func (s *State) Close() {
 	s.wg.Wait()
 }
 
-// Def finds the stored version of a resource.
-func (s *State) Def(gr schema.GroupResource) *kind.Def { return s.defs.Load().stored[gr] }
+// Def finds the stored version of a resource, which need not be served.
+func (s *State) Def(gr schema.GroupResource) *kind.Def {
+	if d := s.defs.Load().stored[gr]; d != nil {
+		return d
+	}
+	s.syncDefinitions()
+	return s.defs.Load().stored[gr]
+}
+
+// Defs lists every served version of every resource, custom ones included, as it is at this moment: no older than the definitions that
+// any reader of the cache has seen.
+func (s *State) Defs() []*kind.Def {
+	s.syncDefinitions()
+	return s.defs.Load().all
+}
 
 // kind finds the resource of a kind.
 func (s *State) kind(gvk schema.GroupVersionKind) *kind.Def {
@@ -86,34 +109,59 @@ func (s *State) kind(gvk schema.GroupVersionKind) *kind.Def {
 	return nil
 }
 
+// versions lists every served version of a resource, also those of another group, as Events have.
+func (s *State) versions(gr schema.GroupResource) (out []*kind.Def) {
+	for _, d := range s.defs.Load().all {
+		if d.Resource() == gr || d.Storage().Resource() == gr {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
 // Cache returns the cache of a resource and starts it on first use.
 func (s *State) Cache(def *kind.Def) *watch.Cache {
 	def = def.Storage()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c, ok := s.caches[def.Stored]; ok {
-		return c
+	if c, ok := s.caches[cacheName(def)]; ok {
+		return c.Cache
 	}
 	config := watch.Config{
 		Prefix: def.Prefix(), Source: s.Store, Log: s.log,
 		Decode: func(p kv.Pair) (kind.Object, error) { return s.Codec.Load(def, p) },
 	}
+	if def.Load != nil { // the definition may change, and the cache stays
+		config.Decode = func(p kv.Pair) (kind.Object, error) { return s.Codec.Load(s.current(def), p) }
+	}
 	if def.Index != "" {
 		config.Index = def.Fields[def.Index]
 	}
+	ctx, stop := context.WithCancel(s.ctx)
 	c := watch.New(config)
-	s.caches[def.Stored] = c
+	s.caches[cacheName(def)] = &running{c, stop}
 	if s.ctx.Err() == nil { // otherwise nobody waits for it any more, and it stays empty
-		s.wg.Go(func() { c.Run(s.ctx) })
+		s.wg.Go(func() { c.Run(ctx) })
 	}
 	return c
+}
+
+// cacheName names the cache of a resource. Versions of a custom resource have one each, because they are worked on as they are.
+func cacheName(def *kind.Def) string {
+	if def.Load != nil {
+		return def.Stored + "@" + def.Version
+	}
+	return def.Stored
 }
 
 // started returns the cache of a resource if somebody has asked for it.
 func (s *State) started(def *kind.Def) *watch.Cache {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.caches[def.Storage().Stored]
+	if c := s.caches[cacheName(def.Storage())]; c != nil {
+		return c.Cache
+	}
+	return nil
 }
 
 // offer decodes what is about to be stored, for the writer and for the cache.
@@ -149,10 +197,23 @@ func (s *State) Counts() map[string]int {
 	defer s.mu.Unlock()
 	out := map[string]int{}
 	for _, def := range s.defs.Load().stored {
-		if c := s.caches[def.Stored]; c != nil {
+		if c := s.caches[cacheName(def)]; c != nil {
 			out[def.Resource().String()] = c.Len()
 		}
 	}
+	return out
+}
+
+// Behind names the resources whose cache has not reached a revision.
+func (s *State) Behind(rev int64) (out []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, c := range s.caches {
+		if c.Rev() < rev {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 
@@ -166,14 +227,18 @@ func (s *State) Get(ctx context.Context, gr schema.GroupResource, namespace, nam
 	if err := c.Fresh(ctx); err != nil {
 		return nil, storeError(err)
 	}
-	e, ok := c.Get(def.Key(namespace, name))
+	e, ok, err := lookUp(c, def.Key(namespace, name))
+	if err != nil {
+		return nil, err
+	}
 	if !ok {
 		return nil, notFound(def, name)
 	}
 	return e.Object, nil
 }
 
-// List reads the objects of a namespace, or all of them, fresh.
+// List reads the objects of a namespace, or all of them, fresh. If some cannot be decoded it returns the others and an error: a rule that
+// cannot be read must not be taken for one that is not there.
 func (s *State) List(ctx context.Context, gr schema.GroupResource, namespace string) (iter.Seq[kind.Object], error) {
 	def := s.Def(gr)
 	if def == nil {
@@ -190,7 +255,7 @@ func (s *State) List(ctx context.Context, gr schema.GroupResource, namespace str
 				return
 			}
 		}
-	}, nil
+	}, unreadableError(c, c.UnreadableKeys(scope(def, namespace)))
 }
 
 // scope is the key prefix of a namespace of a resource, or of all of it.

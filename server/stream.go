@@ -25,7 +25,8 @@ type Stream struct {
 	initial   bool           // end the state with a bookmark that says so
 	bookmarks bool
 	lasts     time.Duration
-	framed    bool // every event is a message of its own
+	framed    bool            // every event is a message of its own
+	stopping  context.Context // over when the server stops
 	ended     func()
 	sent      func(events int) // may be nil
 }
@@ -41,7 +42,7 @@ func (s *Server) watch(ctx context.Context, r *Request) (*Response, error) {
 	if def.Index != "" && r.Namespace == "" && !sel.Exact {
 		sel.Index = o.exact(def.Index)
 	}
-	st := &Stream{def: r.Def, bookmarks: o.Bookmarks, lasts: time.Duration(o.TimeoutSeconds) * time.Second}
+	st := &Stream{def: r.Def, stopping: s.watching, bookmarks: o.Bookmarks, lasts: time.Duration(o.TimeoutSeconds) * time.Second}
 	if st.lasts <= 0 {
 		st.lasts = 30*time.Minute + rand.N(30*time.Minute)
 	}
@@ -66,6 +67,16 @@ func (s *Server) watch(ctx context.Context, r *Request) (*Response, error) {
 	}
 	if !start.State && start.After == 0 {
 		start.After = cache.Rev()
+	}
+	if err := s.State.reconvert(ctx, def, cache, sel.Prefix); err != nil {
+		return nil, err
+	}
+	if sel.Exact {
+		if err := cache.Unreadable(sel.Prefix); err != nil {
+			return nil, storeError(err)
+		}
+	} else {
+		warnUnreadable(r, cache.UnreadableKeys(sel.Prefix))
 	}
 	if s.watches.Add(1) > int64(s.Watches) {
 		s.watches.Add(-1)
@@ -98,6 +109,7 @@ func (st *Stream) run(ctx context.Context, e *encoder, out sink) {
 	defer st.watcher.Close()
 	ctx, stop := context.WithTimeout(ctx, st.lasts)
 	defer stop()
+	defer context.AfterFunc(st.stopping, stop)()
 	header := true
 	if !st.sendState(e, out, &header) {
 		return
@@ -113,7 +125,7 @@ func (st *Stream) run(ctx context.Context, e *encoder, out sink) {
 	for {
 		var err error
 		if items, err = st.watcher.Next(ctx, idle, items); err != nil {
-			if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, watch.ErrSlow) {
+			if !resumable(err) {
 				st.fail(e, out, err)
 			}
 			return
@@ -136,7 +148,15 @@ func (st *Stream) run(ctx context.Context, e *encoder, out sink) {
 		}
 		out.Flush()
 		st.count(len(items))
+		if ctx.Err() != nil { // there may always be more events
+			return
+		}
 	}
+}
+
+// resumable says that the client can go on after the last event that it got: the stream then ends without an error event.
+func resumable(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, watch.ErrSlow) || errors.Is(err, watch.ErrStopped)
 }
 
 // count tells how many events were sent.

@@ -36,7 +36,13 @@ func (s *Server) update(ctx context.Context, r *Request) (*Response, error) {
 	if err := cache.Fresh(ctx); err != nil {
 		return nil, storeError(err)
 	}
-	cur, found := cache.Get(key)
+	if err := s.State.reconvert(ctx, def, cache, key); err != nil {
+		return nil, err
+	}
+	cur, found, err := lookUp(cache, key)
+	if err != nil {
+		return nil, err
+	}
 	for try := 0; ; try++ {
 		if !found {
 			return s.createByUpdate(ctx, r, next)
@@ -98,7 +104,7 @@ func (s *Server) createByUpdate(ctx context.Context, r *Request, next *change) (
 	}
 	out, rev, err := s.write(ctx, r, obj, nil, 0)
 	if c, lost := errors.AsType[*kv.Conflict](err); lost && c.Key == r.Def.Key(r.Namespace, r.Name) {
-		return nil, apierrors.NewAlreadyExists(r.Def.Resource(), r.Name)
+		return nil, s.taken(r.Def, r.Name, c.Now)
 	}
 	if err != nil {
 		return nil, err
@@ -287,15 +293,37 @@ func (s *Server) validateAs(def *kind.Def, obj, old kind.Object) field.ErrorList
 // mutate is hop 4: the built-in admission plugins that may change an object.
 func (s *Server) mutate(ctx context.Context, r *Request, obj, old kind.Object) error {
 	r.joined = nil // by an attempt before this one
-	if len(s.Mutate) == 0 {
+	if len(s.Mutate) == 0 || r.admitted {
 		return nil
 	}
-	return admit(ctx, s.Mutate, s.admission(r, obj, old))
+	a := s.admission(r, obj, old)
+	a.Reinvocation = &kind.Reinvocation{}
+	var made metav1.ObjectMeta
+	if obj != nil {
+		made.UID, made.CreationTimestamp = obj.GetUID(), obj.GetCreationTimestamp()
+	}
+	if err := admit(ctx, s.Mutate, a); err != nil {
+		return err
+	}
+	if a.Reinvocation.Wanted() {
+		a.Reinvocation.Again = true
+		if err := admit(ctx, s.Mutate, a); err != nil {
+			return err
+		}
+	}
+	if a.Patched && obj != nil {
+		if text := schema.AfterAdmission(obj, a.OwnersBefore); text != "" {
+			r.Warn(text)
+		}
+		dedupeOwners(r, obj)
+		return keepAddressed(r, obj, old, made)
+	}
+	return nil
 }
 
 // validate is hop 6: those that may only refuse.
 func (s *Server) validate(ctx context.Context, r *Request, obj, old kind.Object) error {
-	if len(s.Check) == 0 {
+	if len(s.Check) == 0 || r.admitted {
 		return nil
 	}
 	a := s.admission(r, obj, old)
@@ -306,9 +334,9 @@ func (s *Server) validate(ctx context.Context, r *Request, obj, old kind.Object)
 // admission is a write as plugins see it.
 func (s *Server) admission(r *Request, obj, old kind.Object) *Admission {
 	a := &Admission{
-		Door: s.door(r), Verb: r.Verb, Def: r.Def.Storage(), Namespace: r.Namespace, Name: r.Name, User: r.User, Remote: r.Remote,
-		Object: obj, Old: old, DryRun: r.Options.DryRun, Warn: r.Warn, Note: r.trail.Note, Join: r.join,
-		Kind: s.State.kind,
+		Door: s.door(r), Verb: r.Verb, Def: r.Def.Storage(), Served: r.Def, Namespace: r.Namespace, Name: r.Name, User: r.User, Remote: r.Remote,
+		Object: obj, Old: old, DryRun: r.Options.DryRun, Warn: r.Warn, Note: r.trail.Note, NoteBody: r.trail.NoteBody, Join: r.join,
+		Kind: s.State.kind, Versions: s.State.versions,
 	}
 	switch {
 	case obj == nil:
@@ -320,6 +348,7 @@ func (s *Server) admission(r *Request, obj, old kind.Object) *Admission {
 	default:
 		a.Verb = "update"
 	}
+	a.Options = r.Options.of(a.Verb)
 	if r.Sub != nil {
 		a.Sub = r.Sub.Name
 	}

@@ -2,12 +2,16 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
@@ -149,7 +153,7 @@ func (v NodeView) Pods(node string) iter.Seq[*corev1.Pod] {
 // NodeOf is the node an object names itself.
 func (v NodeView) NodeOf(resource, namespace, name string) string {
 	for gr, def := range v.State.defs.Load().stored {
-		if gr.Resource != resource || def.Computed != nil {
+		if gr.Resource != resource || def.Computed != nil || def.Load != nil { // a custom object says of itself what its author likes
 			continue
 		}
 		o, found := v.State.peek(gr, namespace, name)
@@ -204,9 +208,31 @@ func (a Accounts) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return lookup[*corev1.Node](ctx, a.State, "nodes", "", name)
 }
 
+// errAccountsAway says that the store does not tell whether a token is still good: that is no reason to say that it is not.
+var errAccountsAway = errors.New("the store does not say whether the token is good")
+
+// lookupTimeout is how long a token waits to hear what has changed, once its cache has been loaded.
+const lookupTimeout = 250 * time.Millisecond
+
+// lookup reads an object that a token speaks of, fresh. While the store does not say what has changed, what the cache has counts, as
+// it does for roles: the request itself needs the store soon enough.
 func lookup[P kind.Object](ctx context.Context, s *State, resource, namespace, name string) (P, error) {
 	var none P
-	o, err := s.Get(ctx, schema.GroupResource{Resource: resource}, namespace, name)
+	gr := schema.GroupResource{Resource: resource}
+	fresh := ctx
+	if s.Cache(s.Def(gr)).Rev() > 0 {
+		var stop context.CancelFunc
+		fresh, stop = context.WithTimeout(ctx, lookupTimeout)
+		defer stop()
+	}
+	o, err := s.Get(fresh, gr, namespace, name)
+	if apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) {
+		cached, found := s.peek(gr, namespace, name)
+		if !found {
+			return none, fmt.Errorf("%w: %w", errAccountsAway, err)
+		}
+		o, err = cached, nil
+	}
 	if err != nil {
 		return none, err
 	}

@@ -26,7 +26,8 @@ func (s *Server) streamWebSocket(w *recorder, req *http.Request, st *Stream, e *
 		}
 		ctx, stop := context.WithCancel(req.Context())
 		defer stop()
-		go func() { // ends with the connection, which the server closes when this handler returns
+		defer func() { _ = ws.Close() }() // tells the client that this is the end, if it is still there
+		go func() {                       // ends with the connection, which the server closes when this handler returns
 			defer stop()
 			var b [512]byte
 			for {

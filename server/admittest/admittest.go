@@ -58,15 +58,16 @@ type script struct {
 	parts map[string]string
 }
 
-// Run runs every script in testdata. The text before the first case of a script is the configuration of its plugin.
-func Run(t *testing.T, make func(config map[string][]byte) ([]kind.Plugin, error)) {
+// Run runs every script in testdata. The text before the first case of a script is the configuration of its plugin. Cases may have objects
+// of further kinds besides the built-in ones.
+func Run(t *testing.T, make func(config map[string][]byte) ([]kind.Plugin, error), further ...*kind.Def) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
 	}
 	update := os.Getenv(updateAnswers) != ""
-	defs := kinds.All()
+	defs := append(kinds.All(), further...)
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
 		plugin, _, _ := strings.Cut(name, "-")
@@ -161,11 +162,11 @@ func answer(t *testing.T, defs []*kind.Def, plugins []kind.Plugin, c *script) st
 	}
 	a.Join = func(add func(context.Context, kind.Replacer) error) { joined = append(joined, add) }
 	before := shape(a.Object)
-	var err error
-	for _, p := range plugins {
-		if err = p.Admit(t.Context(), a); err != nil {
-			break
-		}
+	a.Reinvocation = &kind.Reinvocation{}
+	err := admit(t, plugins, a)
+	if err == nil && a.Reinvocation.Wanted() {
+		a.Reinvocation.Again = true
+		err = admit(t, plugins, a)
 	}
 	tx := &replacer{door: d}
 	for _, add := range joined {
@@ -185,6 +186,16 @@ func answer(t *testing.T, defs []*kind.Def, plugins []kind.Plugin, c *script) st
 		lines = append(lines, cmp.Or(change, "unchanged"))
 	}
 	return strings.Join(lines, "\n")
+}
+
+func admit(t *testing.T, plugins []kind.Plugin, a *kind.Admission) error {
+	t.Helper()
+	for _, p := range plugins {
+		if err := p.Admit(t.Context(), a); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // admission is the write of a case.
@@ -214,6 +225,18 @@ func admission(t *testing.T, defs []*kind.Def, c *script) *kind.Admission {
 	if a.Sub != "" && a.Def.Sub(a.Sub) == nil {
 		a.Def = parentOf(defs, a.Sub)
 	}
+	a.Served, a.Def = a.Def, a.Def.Storage()
+	if a.Served.Hub != nil && a.Sub == "" {
+		a.Object, a.Old = stored(a.Served, a.Object), stored(a.Served, a.Old)
+	}
+	a.Versions = func(gr schema.GroupResource) (out []*kind.Def) {
+		for _, d := range defs {
+			if d.Resource() == gr {
+				out = append(out, d)
+			}
+		}
+		return out
+	}
 	switch {
 	case a.Object != nil:
 		a.Namespace, a.Name = a.Object.GetNamespace(), a.Object.GetName()
@@ -225,6 +248,14 @@ func admission(t *testing.T, defs []*kind.Def, c *script) *kind.Admission {
 	return a
 }
 
+// stored is an object in the version in which it is stored.
+func stored(def *kind.Def, obj kind.Object) kind.Object {
+	if obj == nil {
+		return nil
+	}
+	return def.ToHub(obj)
+}
+
 // cluster is what the cluster of a case has.
 func cluster(t *testing.T, defs []*kind.Def, c *script) *door {
 	t.Helper()
@@ -232,7 +263,7 @@ func cluster(t *testing.T, defs []*kind.Def, c *script) *door {
 	for text := range strings.SplitSeq(c.parts["has"], "---\n") {
 		if strings.TrimSpace(text) != "" {
 			def, o := decode(t, defs, text)
-			d.objects = append(d.objects, stored{def.Resource(), o, shape(o)})
+			d.objects = append(d.objects, kept{def.Resource(), o, shape(o)})
 		}
 	}
 	return d
@@ -338,7 +369,8 @@ func difference(before, after map[string]string) string {
 	return random.ReplaceAllString(strings.Join(lines, "\n"), "${1}xxxxx")
 }
 
-type stored struct {
+// kept is an object that the cluster has.
+type kept struct {
 	resource schema.GroupResource
 	kind.Object
 	before map[string]string
@@ -347,7 +379,7 @@ type stored struct {
 // door is a cluster that has a few objects and knows a few rights. What it does not implement no plugin may call.
 type door struct {
 	kind.Door
-	objects []stored
+	objects []kept
 	may     string
 }
 

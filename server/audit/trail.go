@@ -95,6 +95,19 @@ func (t *Trail) Note(key, value string) {
 	t.event.Annotations[key] = value
 }
 
+// NoteBody adds an annotation that may repeat a part of the body. It is left out where the policy wants no bodies, and where what was sent
+// is confidential.
+func (t *Trail) NoteBody(key, value string) {
+	if t == nil || t.secret || t.verdict.level == auditv1.LevelNone || t.verdict.level == auditv1.LevelMetadata {
+		return
+	}
+	if len(value) > MaxBodies {
+		t.TooLarge()
+		return
+	}
+	t.Note(key, value)
+}
+
 // Decided records what hop 3 said. A failure to decide has no decision.
 func (t *Trail) Decided(allowed bool, reason string, err error) {
 	switch {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4/jwt"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -102,13 +103,21 @@ func validateTime(c *jwt.Claims, now time.Time) error {
 	}
 }
 
+// invalidated is the error of a token whose object is gone. An object that could not be read is not gone.
+func invalidated(err error) error {
+	if apierrors.IsNotFound(err) {
+		return errInvalidated
+	}
+	return err
+}
+
 // validateRefs checks the object the token is bound to. The Node of a Pod-bound token is only
 // information: the token lives and dies with the Pod.
 func (a *Authenticator) validateRefs(ctx context.Context, b *kubernetesClaims, now time.Time) error {
 	if b.Secret != nil {
 		secret, err := a.cfg.Lookup.Secret(ctx, b.Namespace, b.Secret.Name)
 		if err != nil {
-			return errInvalidated
+			return invalidated(err)
 		}
 		if err := validateRef("secret", b.Secret, &secret.ObjectMeta, now); err != nil {
 			return err
@@ -117,7 +126,7 @@ func (a *Authenticator) validateRefs(ctx context.Context, b *kubernetesClaims, n
 	if b.Pod != nil {
 		pod, err := a.cfg.Lookup.Pod(ctx, b.Namespace, b.Pod.Name)
 		if err != nil {
-			return errInvalidated
+			return invalidated(err)
 		}
 		if err := validateRef("pod", b.Pod, &pod.ObjectMeta, now); err != nil {
 			return err
@@ -125,7 +134,7 @@ func (a *Authenticator) validateRefs(ctx context.Context, b *kubernetesClaims, n
 	} else if b.Node != nil {
 		node, err := a.cfg.Lookup.Node(ctx, b.Node.Name)
 		if err != nil {
-			return errInvalidated
+			return invalidated(err)
 		}
 		if err := validateRef("node", b.Node, &node.ObjectMeta, now); err != nil {
 			return err
@@ -171,6 +180,9 @@ func (a *Authenticator) validateLegacy(ctx context.Context, token string, rec *t
 		return errors.New("sub claim is invalid")
 	}
 	secret, err := a.cfg.Lookup.Secret(ctx, l.Namespace, l.SecretName)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
 	if err != nil || secret.DeletionTimestamp != nil {
 		return errors.New("Token has been invalidated")
 	}

@@ -148,7 +148,7 @@ func storageHash(d *kind.Def) string {
 	if d.Asked || d.Computed != nil || !d.Allows("get") {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(d.Storage().Group + "/" + d.Storage().Version + "/" + d.Storage().Kind))
+	sum := sha256.Sum256([]byte(d.Storage().Group + "/" + d.Storage().StoredAs + "/" + d.Storage().Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 

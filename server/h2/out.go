@@ -39,6 +39,9 @@ type out struct {
 	sender  *stream    // whose handler is sending; nil when nobody is, or a goroutine of its own
 	room    *sync.Cond // there is room again
 	spare   []byte     // a buffer for later
+	sent    int64      // how many bytes the socket has taken
+	taken   int64      // how many bytes have left the buffer to be sent
+	data    int64      // sent is at least this when the socket has taken all pieces of answers
 
 	window   int64     // what the peer takes of all streams
 	starving []*stream // those that wait for that window, in order
@@ -74,11 +77,13 @@ func (c *conn) push() {
 		}
 		full := o.bytes
 		o.bytes, o.spare = o.spare, nil
+		o.taken += int64(len(full))
 		o.sending = cap(full)
 		c.account()
 		rest := c.send(full)
 		o.sending = 0
 		if len(rest) > 0 && c.failed == nil { // the time of the handler that sends is over
+			o.taken -= int64(len(rest))
 			o.bytes = append(bytes.Clone(rest), o.bytes...)
 			o.writing = false
 			c.call()
@@ -135,6 +140,7 @@ func (c *conn) send(p []byte) []byte {
 		if err != nil {
 			c.over(err)
 		}
+		c.out.sent += int64(n)
 		p = p[n:]
 	}
 	return nil
@@ -299,7 +305,8 @@ func (c *conn) sendData(st *stream, p []byte, last bool) error {
 		o.bytes = append(appendFrame(o.bytes, f), p[:n]...)
 		o.window -= int64(n)
 		st.window -= int64(n)
-		st.stalled = time.Time{}
+		o.data = o.taken + int64(len(o.bytes))
+		st.data, st.stalled = o.data, time.Time{}
 		if p = p[n:]; len(p) == 0 {
 			c.pass()
 			return nil

@@ -334,6 +334,13 @@ func (w *response) Lasting() {
 	}
 }
 
+// StalledByClient tells whether a write that is under way waits for the client. It is false while the write waits for this server.
+func (w *response) StalledByClient() bool {
+	w.conn.mu.Lock()
+	defer w.conn.mu.Unlock()
+	return w.conn.stalledByClient(w.st)
+}
+
 // SetWriteDeadline ends the stream at a time: it is reset, and the handler's next write, or the one that waits, fails. The zero time is never.
 func (w *response) SetWriteDeadline(t time.Time) error {
 	w.late.set(w.conn, t, func() {

@@ -109,6 +109,13 @@ func (c *conn) stalls(st *stream) {
 	}
 }
 
+// stalledByClient tells whether an answer waits for its client, and not for this server, which may lack the processor: the client takes nothing
+// more of what was sent to it, or has taken all of it and opens no window for more. The lock is held.
+func (c *conn) stalledByClient(st *stream) bool {
+	o := &c.out
+	return o.writing && SendBufferFull(c.socket) || st.window <= 0 && o.sent >= st.data || o.window <= 0 && o.sent >= o.data
+}
+
 // awaitWindow waits until the client takes more of a stream, or the stream ends. Streams that only lack the window of the connection are
 // woken in the order in which they came. The lock is held, but not all the time.
 func (c *conn) awaitWindow(st *stream) {

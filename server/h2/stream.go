@@ -34,6 +34,7 @@ type stream struct {
 	stalled  time.Time // since when the client takes nothing of the answer; zero while it does
 	lasting  bool      // the client may take nothing of the answer for as long as it likes
 	starving bool      // it waits for the window of the connection
+	data     int64     // the socket has taken all that was said so far when it has taken so many bytes of the connection
 }
 
 // wake lets those look again who wait for the window, or the body.

@@ -47,6 +47,8 @@ type series struct {
 
 // Gauges are values that are read when metrics are scraped.
 type Gauges struct {
+	// Unreadable counts the stored objects that cannot be decoded by resource.
+	Unreadable func() map[string]int
 	// Objects counts the stored objects by resource.
 	Objects func() map[string]int
 	// StoreSize is the size of the store in bytes.
@@ -115,6 +117,12 @@ func (m *Metrics) read(g Gauges) {
 			count: g.Objects,
 			old:   prometheus.NewDesc("apiserver_storage_objects", "Number of stored objects at the time of last check split by kind.", []string{"resource"}, nil),
 			desc:  prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", []string{"group", "resource"}, nil),
+		})
+	}
+	if g.Unreadable != nil {
+		m.registry.MustRegister(&objects{
+			count: g.Unreadable,
+			desc:  prometheus.NewDesc("proa_unreadable_objects", "Number of stored objects that cannot be decrypted or decoded.", []string{"group", "resource"}, nil),
 		})
 	}
 	if g.StoreSize != nil {
@@ -225,20 +233,27 @@ func (m *Metrics) Handler() http.Handler {
 // Registry is where other parts of the process add their own.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-// objects reads the number of objects when asked, under its name of today and that of before.
+// objects reads the number of objects when asked, under its name of today and, if it had one, that of before.
 type objects struct {
 	count     func() map[string]int
 	old, desc *prometheus.Desc
 }
 
 // Describe names the metrics.
-func (o *objects) Describe(ch chan<- *prometheus.Desc) { ch <- o.old; ch <- o.desc }
+func (o *objects) Describe(ch chan<- *prometheus.Desc) {
+	if o.old != nil {
+		ch <- o.old
+	}
+	ch <- o.desc
+}
 
 // Collect reads them.
 func (o *objects) Collect(ch chan<- prometheus.Metric) {
 	for resource, n := range o.count() {
 		plural, group, _ := strings.Cut(resource, ".")
-		ch <- prometheus.MustNewConstMetric(o.old, prometheus.GaugeValue, float64(n), resource)
+		if o.old != nil {
+			ch <- prometheus.MustNewConstMetric(o.old, prometheus.GaugeValue, float64(n), resource)
+		}
 		ch <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, float64(n), group, plural)
 	}
 }

@@ -15,23 +15,19 @@ import (
 //go:embed data/*.json.gz
 var data embed.FS
 
-// definitions finds schemas by name. It lives as long as one document is put together, so that the
+// definitions finds the schemas of built-in types by name. It lives as long as one document is put together, so that the
 // uncompressed schemas do not stay in memory.
 type definitions struct {
-	extra    map[string]json.RawMessage
 	packages map[string]map[string]json.RawMessage
 	options  map[string][]param
 }
 
-func newDefinitions(extra map[string]json.RawMessage) *definitions {
-	return &definitions{extra: extra, packages: map[string]map[string]json.RawMessage{}, options: map[string][]param{}}
+func newDefinitions() *definitions {
+	return &definitions{packages: map[string]map[string]json.RawMessage{}, options: map[string][]param{}}
 }
 
 // find returns the v3 schema with that name.
 func (d *definitions) find(name string) (json.RawMessage, error) {
-	if raw, ok := d.extra[name]; ok {
-		return raw, nil
-	}
 	i := strings.LastIndexByte(name, '.')
 	if i < 0 {
 		return nil, fmt.Errorf("openapi: %q is no definition", name)

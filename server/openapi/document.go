@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -12,13 +13,17 @@ type Service struct {
 	options Options
 	media   media
 	seed    func() []byte
+	builtIn func() map[string]string // tags of all that does not change
 	kept    kept
+	// makingV2 and makingV3 are held while a document is put together: one at a time, because large ones take time and memory.
+	makingV2, makingV3 sync.Mutex
 }
 
 // New returns a service. It does no work until it is asked for a document.
 func New(o Options) *Service {
-	s := &Service{options: o, media: newMedia(o.CBOR), kept: kept{docs: map[string]*doc{}}}
+	s := &Service{options: o, media: newMedia(o.CBOR), kept: kept{limit: keptBytes, docs: map[string]*doc{}}}
 	s.seed = sync.OnceValue(s.digest)
+	s.builtIn = sync.OnceValue(s.builtInTags)
 	return s
 }
 
@@ -31,7 +36,7 @@ func (s *Service) groups() []Group {
 }
 
 // root returns the routes of the documents that belong to no group version, by their name in the index.
-func (s *Service) root(groups []Group) map[string][]route {
+func (s *Service) root() map[string][]route {
 	m := s.media.objects
 	docs := map[string][]route{
 		"api": {{path: "/api/", tag: "core", id: "getCoreAPIVersions", description: "get available API versions",
@@ -58,11 +63,6 @@ func (s *Service) root(groups []Group) map[string][]route {
 			group(r.Group)
 		}
 	}
-	for _, g := range groups {
-		if g.Document == nil && docs["apis/"+g.Group] == nil {
-			group(g.Group)
-		}
-	}
 	for _, routes := range docs {
 		routes[0].method = "get"
 	}
@@ -72,79 +72,111 @@ func (s *Service) root(groups []Group) map[string][]route {
 // groupVersion is one group version with all that its document is made of.
 type groupVersion struct {
 	group, version string
-	resources      []Resource
-	extra          *Group // nil for a built-in group version
+	resources      []Resource             // that are built in
+	custom         func() []Custom        // nil if it has no custom resources
+	document       func() ([]byte, error) // of another server, nil for one of ours
+	tag            string                 // of what is not built in; empty if there is nothing
 }
 
-// groupVersions returns all group versions by their name in the index. Where a custom resource lives in
-// the group version of a built-in one, the built-in one wins.
+// groupVersions returns all group versions by their name in the index. A group version can have built-in
+// resources and custom ones. The document of another server, to which all requests for the group version
+// go, takes the place of ours.
 func (s *Service) groupVersions(groups []Group) map[string]groupVersion {
-	all := map[string]groupVersion{}
+	all := make(map[string]groupVersion, len(groups))
 	for _, r := range s.options.Resources {
 		name := base(r.Group, r.Version)[1:]
 		gv := all[name]
 		gv.group, gv.version, gv.resources = r.Group, r.Version, append(gv.resources, r)
 		all[name] = gv
 	}
-	for i, g := range groups {
-		if name := base(g.Group, g.Version)[1:]; all[name].resources == nil {
-			all[name] = groupVersion{group: g.Group, version: g.Version, resources: g.Resources, extra: &groups[i]}
+	for _, g := range groups {
+		name := base(g.Group, g.Version)[1:]
+		gv := all[name]
+		if gv.document != nil {
+			continue
 		}
+		gv.group, gv.version, gv.tag = g.Group, g.Version, "tag "+g.Tag
+		if gv.custom, gv.document = g.Custom, g.Document; g.Document != nil {
+			gv.resources, gv.custom = nil, nil
+		}
+		all[name] = gv
 	}
 	return all
 }
 
-// v3JSON puts one document together.
-func (s *Service) v3JSON(name string) ([]byte, error) {
-	groups := s.groups()
-	if gv, ok := s.groupVersions(groups)[name]; ok {
-		if gv.extra != nil && gv.extra.Document != nil {
-			return gv.extra.Document()
-		}
-		defs := newDefinitions(nil)
-		if gv.extra != nil {
-			defs.extra = gv.extra.Schemas
-		}
-		b := &builder{defs: defs, media: s.media}
-		routes, err := b.groupVersion(gv.group, gv.version, gv.resources)
-		if err != nil {
-			return nil, err
-		}
-		return document{gv.group, gv.version, routes}.v3(defs, s.options.Version)
+// customs makes the custom resources of a group version, without those whose name a built-in resource has:
+// that one is served.
+func (s *Service) customs(gv groupVersion) []Custom {
+	if gv.custom == nil {
+		return nil
 	}
-	routes, ok := s.root(groups)[name]
-	if !ok {
-		return nil, fmt.Errorf("openapi: no document %q", name)
-	}
-	return document{routes: routes}.v3(newDefinitions(nil), s.options.Version)
+	return slices.DeleteFunc(gv.custom(), func(c Custom) bool {
+		return slices.ContainsFunc(s.options.Resources, func(r Resource) bool { return r.Group == c.Group && r.Plural == c.Plural })
+	})
 }
 
-// v2JSON puts the one document of version 2 together.
-func (s *Service) v2JSON() ([]byte, error) {
-	groups := s.groups()
-	defs := newDefinitions(nil)
-	b := &builder{defs: defs, media: s.media}
-	var routes []route
-	for _, gv := range s.groupVersions(groups) {
-		if gv.extra != nil && gv.extra.Document != nil {
-			continue
+// writeV3 puts one document together.
+func (s *Service) writeV3(name string, out io.Writer, encode body) error {
+	gv, ok := s.groupVersions(s.groups())[name]
+	if ok && gv.document != nil {
+		return writeWhole(gv.document, out, encode)
+	}
+	s.makingV3.Lock()
+	defer s.makingV3.Unlock()
+	b := &builder{defs: newDefinitions(), media: s.media}
+	d := document{group: gv.group, version: gv.version, info: object{"title": "Kubernetes", "version": s.options.Version}}
+	switch {
+	case ok && gv.resources != nil:
+		var err error
+		if d.routes, err = b.groupVersion(gv.group, gv.version, gv.resources); err != nil {
+			return err
 		}
-		if gv.extra != nil {
-			if defs.extra == nil {
-				defs.extra = maps.Clone(gv.extra.Schemas)
-			} else {
-				maps.Copy(defs.extra, gv.extra.Schemas)
-			}
+		d.customs = s.customs(gv)
+	case ok:
+		d.info, d.customs = object{"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}, s.customs(gv)
+	default:
+		if d.routes, ok = s.root()[name]; !ok {
+			return fmt.Errorf("openapi: no document %q", name)
+		}
+	}
+	return d.write(b, newWriter(out, encode))
+}
+
+// writeWhole writes a document that another server has made.
+func writeWhole(document func() ([]byte, error), out io.Writer, encode body) error {
+	raw, err := document()
+	if err == nil && encode != nil {
+		raw, err = toProto(raw, encode)
+	}
+	if err == nil {
+		_, err = out.Write(raw)
+	}
+	return err
+}
+
+// writeV2 puts the one document of version 2 together.
+func (s *Service) writeV2(out io.Writer, encode body) error {
+	s.makingV2.Lock()
+	defer s.makingV2.Unlock()
+	b := &builder{defs: newDefinitions(), media: s.media}
+	var routes []route
+	var customs []Custom
+	all := s.groupVersions(s.groups())
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		gv := all[name]
+		customs = append(customs, s.customs(gv)...)
+		if gv.resources == nil {
+			continue
 		}
 		more, err := b.groupVersion(gv.group, gv.version, gv.resources)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		routes = append(routes, more...)
 	}
-	roots := s.root(groups)
+	roots := s.root()
 	for _, name := range slices.Sorted(maps.Keys(roots)) {
 		routes = append(routes, roots[name]...)
 	}
-	return v2(defs, routes, s.options.Version)
+	return writeV2(b, newWriter(out, encode), routes, customs, s.options.Version)
 }

@@ -12,37 +12,74 @@ import (
 	"sync"
 )
 
-// kept holds finished documents, compressed. A document is made once however many ask for it.
+// keptBytes bounds the compressed documents in memory. Those of the built-in group versions take less than
+// 1 MiB together.
+const keptBytes = 4 << 20
+
+// kept holds finished documents, compressed. A document is made once however many ask for it. When they
+// are too many bytes, those go that nobody has asked for the longest.
 type kept struct {
-	mu   sync.Mutex // guards docs
-	docs map[string]*doc
+	limit int
+	mu    sync.Mutex // guards docs and clock
+	docs  map[string]*doc
+	clock int64 // counts requests, to tell which document was used last
 }
 
 // doc is one finished document in one format.
 type doc struct {
-	etag   string
-	packed func() ([]byte, error)
+	etag string
+	used int64 // the clock of the last request for it
+	size int   // compressed; 0 while it is being made
+	make func() (packed, error)
+}
+
+// packed is a document as it is kept.
+type packed struct {
+	gzip []byte
+	size int64 // uncompressed
 }
 
 // get returns the document with that key, and makes it when it is missing or its tag has changed. A
 // document that could not be made is tried again.
-func (k *kept) get(key, etag string, build func() ([]byte, error)) ([]byte, error) {
+func (k *kept) get(key, etag string, build func(io.Writer) error) (packed, error) {
 	k.mu.Lock()
 	d := k.docs[key]
 	if d == nil || d.etag != etag {
-		d = &doc{etag: etag, packed: sync.OnceValues(func() ([]byte, error) { return pack(build) })}
+		d = &doc{etag: etag, make: sync.OnceValues(func() (packed, error) { return pack(build) })}
 		k.docs[key] = d
 	}
+	k.clock++
+	d.used = k.clock
 	k.mu.Unlock()
-	packed, err := d.packed()
+	p, err := d.make()
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if err != nil {
-		k.mu.Lock()
 		if k.docs[key] == d {
 			delete(k.docs, key)
 		}
-		k.mu.Unlock()
+		return packed{}, err
 	}
-	return packed, err
+	d.size = len(p.gzip)
+	k.shrink()
+	return p, nil
+}
+
+// shrink drops documents until the others are within the limit. The newest stays, whatever its size.
+func (k *kept) shrink() {
+	for {
+		total, oldest := 0, ""
+		for key, d := range k.docs {
+			total += d.size
+			if d.size > 0 && d.used < k.clock && (oldest == "" || d.used < k.docs[oldest].used) {
+				oldest = key
+			}
+		}
+		if total <= k.limit || oldest == "" {
+			return
+		}
+		delete(k.docs, oldest)
+	}
 }
 
 // forget drops the v3 documents that are no longer in the index, such as those of a deleted custom
@@ -58,32 +95,30 @@ func (k *kept) forget(index map[string]string) {
 	}
 }
 
-func pack(build func() ([]byte, error)) ([]byte, error) {
-	raw, err := build()
-	if err != nil {
-		return nil, err
-	}
+// pack compresses a document while it is made.
+func pack(build func(io.Writer) error) (packed, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	if _, err := z.Write(raw); err != nil {
-		return nil, fmt.Errorf("openapi: compress: %w", err)
+	n := &counter{w: z}
+	if err := build(n); err != nil {
+		return packed{}, err
 	}
 	if err := z.Close(); err != nil {
-		return nil, fmt.Errorf("openapi: compress: %w", err)
+		return packed{}, fmt.Errorf("openapi: compress: %w", err)
 	}
-	return bytes.Clone(b.Bytes()), nil
+	return packed{bytes.Clone(b.Bytes()), n.written}, nil
 }
 
-func unpack(packed []byte) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return nil, fmt.Errorf("openapi: decompress: %w", err)
-	}
-	raw, err := io.ReadAll(z)
-	if err != nil {
-		return nil, fmt.Errorf("openapi: decompress: %w", err)
-	}
-	return raw, nil
+// counter counts what is written through it.
+type counter struct {
+	w       io.Writer
+	written int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.written += int64(n)
+	return n, err
 }
 
 // digest stands for everything that does not change while the process runs.

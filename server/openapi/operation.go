@@ -71,10 +71,7 @@ func (b *builder) writes(p place, s Sub) ([]route, error) {
 		}},
 		{"patch", "patch", "patch", "patch", "PatchOptions", func(r *route) {
 			r.description, r.body = "partially update "+of(s, "the specified", p.r.Kind), metaV1+"Patch"
-			r.consumes, r.results = b.media.strategic, results(p.def, "200", "201")
-			if p.r.Custom {
-				r.consumes = b.media.patches
-			}
+			r.consumes, r.results = b.media.patches, results(p.def, "200", "201")
 		}},
 	}
 	for _, step := range steps {
@@ -171,7 +168,7 @@ func (b *builder) log(p place) ([]route, error) {
 	if err != nil {
 		return nil, err
 	}
-	options, err := b.defs.params(definition("", "v1", "PodLogOptions", false))
+	options, err := b.defs.params(definition("", "v1", "PodLogOptions"))
 	r.params = append(r.params, options...)
 	sortParams(r.params)
 	r.path, r.description = p.item, "read log of the specified "+p.r.Kind

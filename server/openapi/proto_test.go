@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"encoding/json"
+	"io"
 	"testing"
 
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
@@ -36,7 +37,7 @@ func plainYAML(t *testing.T, m protoreflect.Message) {
 func TestProtoV3(t *testing.T) {
 	s := New(Options{Resources: publishedResources(t, published(t)), Version: "v1.37.1"})
 	for _, name := range []string{"version", "apis/coordination.k8s.io/v1", "apis/apps/v1", "apis/apiextensions.k8s.io/v1"} {
-		raw, err := s.v3JSON(name)
+		raw, err := written(func(w io.Writer) error { return s.writeV3(name, w, nil) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +45,7 @@ func TestProtoV3(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wire, err := toProto(raw, protoV3())
+		wire, err := written(func(w io.Writer) error { return s.writeV3(name, w, protoV3()) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,7 @@ func TestProtoV3(t *testing.T) {
 func TestProtoV2(t *testing.T) {
 	all := publishedResources(t, published(t))
 	s := New(Options{Resources: all, Version: "v1.37.1"})
-	raw, err := s.v2JSON()
+	raw, err := written(func(w io.Writer) error { return s.writeV2(w, nil) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func TestProtoV2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wire, err := toProto(raw, protoV2())
+	wire, err := written(func(w io.Writer) error { return s.writeV2(w, protoV2()) })
 	if err != nil {
 		t.Fatal(err)
 	}

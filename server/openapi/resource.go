@@ -12,8 +12,6 @@ type Resource struct {
 	Subresources []Sub
 	// DeleteReturnsObject says that a delete answers with the deleted object instead of a Status.
 	DeleteReturnsObject bool
-	// Custom says that the schema is not built in; strategic merge patches do not exist for it then.
-	Custom bool
 }
 
 // Sub is one subresource. Its group, version and kind are those of its body; an empty group and version
@@ -24,15 +22,44 @@ type Sub struct {
 	Verbs                []string
 }
 
+// Dialect is a version of OpenAPI, as far as schemas are written differently in it.
+type Dialect int
+
+const (
+	// V2 has schemas under #/definitions/ and knows neither nullable nor alternatives.
+	V2 Dialect = 2
+	// V3 has schemas under #/components/schemas/.
+	V3 Dialect = 3
+)
+
+// Reference is how a schema refers to another one.
+func (d Dialect) Reference(name string) string {
+	if d == V2 {
+		return refPrefixV2 + name
+	}
+	return refPrefix + name
+}
+
+// Custom is a custom resource in one version. All custom resources have the same verbs.
+type Custom struct {
+	Group, Version, Kind, ListKind, Plural string
+
+	Namespaced    bool
+	Status, Scale bool // the subresources that it has
+	// Schema makes the schema of its objects, and List that of lists of them, which refers to the schema of
+	// the objects by its name. They may refer to ObjectMeta and ListMeta of meta/v1 and to nothing else. They
+	// are called when a document is made, and what they return is not kept.
+	Schema func(Dialect) json.RawMessage
+	List   func(d Dialect, object string) json.RawMessage
+}
+
 // Group is a group version that is not built in: that of custom resources, or of another server.
 type Group struct {
 	Group, Version string
 	// Tag changes whenever anything else in the group changes.
 	Tag string
-	// Resources and Schemas describe custom resources. Schemas are of OpenAPI v3 and go by definition name,
-	// which is the reversed group, the version and the kind: "com.example.v1.CronTab" and "…CronTabList".
-	Resources []Resource
-	Schemas   map[string]json.RawMessage
+	// Custom returns the custom resources of the group version. It is called when a document is made.
+	Custom func() []Custom
 	// Document supplies the whole v3 document instead. It has no part in v2.
 	Document func() ([]byte, error)
 }

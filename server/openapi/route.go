@@ -34,13 +34,13 @@ type param struct {
 
 // media are the media types of ordinary requests.
 type media struct {
-	objects, streams, patches, strategic []string
+	objects, streams, patches []string
 }
 
 func newMedia(cbor bool) media {
 	m := media{
 		objects: []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"},
-		patches: []string{"application/json-patch+json", "application/merge-patch+json"},
+		patches: []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"},
 	}
 	streams := []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"}
 	apply := []string{"application/apply-patch+yaml"}
@@ -50,7 +50,6 @@ func newMedia(cbor bool) media {
 		apply = append(apply, "application/apply-patch+cbor")
 	}
 	m.streams = slices.Concat(m.objects, streams)
-	m.strategic = slices.Concat(m.patches, []string{"application/strategic-merge-patch+json"}, apply)
 	m.patches = append(m.patches, apply...)
 	return m
 }
@@ -120,13 +119,12 @@ func (b *builder) place(r Resource, s Sub) place {
 			p.kind.Group, p.kind.Version = s.Group, s.Version
 		}
 	}
-	sameGroup := p.kind.Group == r.Group && p.kind.Version == r.Version
-	p.def = definition(p.kind.Group, p.kind.Version, p.kind.Kind, r.Custom && sameGroup)
+	p.def = definition(p.kind.Group, p.kind.Version, p.kind.Kind)
 	p.collection = base(r.Group, r.Version) + "/" + r.Plural
 	if r.Namespaced {
 		p.object = "Namespaced" + p.object
 		p.collection = base(r.Group, r.Version) + "/namespaces/{namespace}/" + r.Plural
-		p.params = append(p.params, param{"namespace", "path", "string", "object name and auth scope, such as for teams and projects"})
+		p.params = append(p.params, namespaceParam)
 	}
 	p.item = p.collection + "/{name}"
 	if s.Name != "" {
@@ -135,6 +133,8 @@ func (b *builder) place(r Resource, s Sub) place {
 	p.itemParams = append(slices.Clone(p.params), param{"name", "path", "string", "name of the " + p.kind.Kind})
 	return p
 }
+
+var namespaceParam = param{"namespace", "path", "string", "object name and auth scope, such as for teams and projects"}
 
 var pretty = param{"pretty", "query", "string", "If 'true', then the output is pretty printed. Defaults to 'false' unless " +
 	"the user-agent indicates a browser or command-line HTTP tool (curl and wget)."}

@@ -2,6 +2,9 @@ package openapi
 
 import (
 	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -58,21 +61,36 @@ func (s *Service) Handler(log *slog.Logger) http.Handler {
 	})
 }
 
-// tags returns the tag of every v3 document by its name.
-func (s *Service) tags() map[string]string {
-	groups := s.groups()
+// builtInTags returns the tags of the documents as they are without other groups.
+func (s *Service) builtInTags() map[string]string {
 	tags := map[string]string{}
-	for name := range s.root(groups) {
+	for name := range s.root() {
 		tags[name] = s.etag(name)
 	}
-	for name, gv := range s.groupVersions(groups) {
-		if gv.extra != nil {
-			tags[name] = s.etag(name, gv.extra.Tag)
-			continue
-		}
+	for name, gv := range s.groupVersions(nil) {
 		tags[name] = s.etag(name, gv.resources)
 	}
 	return tags
+}
+
+// tags returns the tag of every v3 document by its name.
+func (s *Service) tags() map[string]string {
+	tags := maps.Clone(s.builtIn())
+	for name, gv := range s.groupVersions(s.groups()) {
+		if gv.tag != "" {
+			tags[name] = s.etag(name, tags[name], gv.tag)
+		}
+	}
+	return tags
+}
+
+// tag returns the tag of one v3 document.
+func (s *Service) tag(name string) (string, bool) {
+	tag, ok := s.builtIn()[name]
+	if gv := s.groupVersions(s.groups())[name]; gv.tag != "" {
+		return s.etag(name, tag, gv.tag), true
+	}
+	return tag, ok
 }
 
 func documentURL(name, etag string) string {
@@ -98,7 +116,7 @@ func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, name string, formats []format) error {
-	etag, ok := s.tags()[name]
+	etag, ok := s.tag(name)
 	if !ok {
 		http.NotFound(w, r)
 		return nil
@@ -113,7 +131,7 @@ func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, name string, f
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).Format(time.RFC1123))
 	}
-	return s.serve(w, r, "v3/"+name, etag, formats, func() ([]byte, error) { return s.v3JSON(name) })
+	return s.serve(w, r, "v3/"+name, etag, formats, func(w io.Writer, encode body) error { return s.writeV3(name, w, encode) })
 }
 
 func (s *Service) serveV2(w http.ResponseWriter, r *http.Request, formats []format) error {
@@ -123,12 +141,15 @@ func (s *Service) serveV2(w http.ResponseWriter, r *http.Request, formats []form
 	for _, n := range names {
 		parts = append(parts, tags[n])
 	}
-	return s.serve(w, r, "v2", s.etag("v2", parts...), formats, s.v2JSON)
+	return s.serve(w, r, "v2", s.etag("v2", parts...), formats, s.writeV2)
 }
+
+// build writes a document in one format; the encoding is nil for JSON.
+type build func(io.Writer, body) error
 
 // serve answers with the document in the first format that the client accepts, compressed if it accepts
 // that.
-func (s *Service) serve(w http.ResponseWriter, r *http.Request, key, etag string, formats []format, build func() ([]byte, error)) error {
+func (s *Service) serve(w http.ResponseWriter, r *http.Request, key, etag string, formats []format, build build) error {
 	w.Header().Add("Vary", "Accept")
 	w.Header().Add("Vary", "Accept-Encoding")
 	f := negotiate(r.Header.Get("Accept"), formats)
@@ -141,26 +162,32 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request, key, etag string
 		w.WriteHeader(http.StatusNotModified) // Known before the document is made.
 		return nil
 	}
-	packed, err := s.kept.get(key+" "+f.media, etag, func() ([]byte, error) {
-		raw, err := build()
-		if err != nil || f.encode == nil {
-			return raw, err
-		}
-		return toProto(raw, f.encode)
-	})
+	doc, err := s.kept.get(key+" "+f.media, etag, func(w io.Writer) error { return build(w, f.encode) })
 	if err != nil {
 		w.Header().Del("Etag")
 		return err
 	}
-	content := packed
-	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
-		w.Header().Set("Content-Encoding", "gzip")
-	} else if content, err = unpack(packed); err != nil {
-		return err
-	}
 	w.Header().Set("Content-Type", f.media)
-	w.Header().Set("Content-Length", strconv.Itoa(len(content)))
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	if !acceptsGzip(r.Header.Get("Accept-Encoding")) {
+		return unpack(w, r, doc)
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	w.Header().Set("Content-Length", strconv.Itoa(len(doc.gzip)))
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(doc.gzip))
+	return nil
+}
+
+// unpack answers with the uncompressed document, which is large and never in memory as a whole.
+func unpack(w http.ResponseWriter, r *http.Request, doc packed) error {
+	z, err := gzip.NewReader(bytes.NewReader(doc.gzip))
+	if err != nil {
+		return fmt.Errorf("openapi: decompress: %w", err)
+	}
+	w.Header().Set("Content-Length", strconv.FormatInt(doc.size, 10))
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	_, _ = io.Copy(w, z) // The client may go away; the document itself was compressed here.
 	return nil
 }
 

@@ -5,51 +5,118 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
+	"slices"
 	"strings"
 )
 
 const refPrefixV2 = "#/definitions/"
 
-// swagger collects the parts of the one v2 document.
+// swagger writes the one v2 document.
 type swagger struct {
-	paths  map[string]json.RawMessage
-	params object            // parameters that operations refer to by name
-	names  map[string]bool   // definitions that routes refer to
-	refs   map[string]object // references by parameter, so that each is hashed once
+	builder *builder
+	w       writer
+	params  object            // parameters that operations refer to by name
+	refs    map[string]object // references by parameter, so that each is hashed once
 }
 
-// v2 writes one document from the routes of all groups.
-func v2(defs *definitions, routes []route, info string) ([]byte, error) {
-	s := swagger{paths: map[string]json.RawMessage{}, params: object{}, names: map[string]bool{}, refs: map[string]object{}}
-	for path, routes := range byPath(routes) {
-		item, err := s.path(routes)
-		if err != nil {
-			return nil, err
-		}
-		if s.paths[path], err = encode(item); err != nil {
-			return nil, err
-		}
+// writeV2 writes one document from the routes of all groups and from all custom resources.
+func writeV2(b *builder, w writer, routes []route, customs []Custom, info string) error {
+	used := namesOf(routes)
+	if len(customs) > 0 {
+		maps.Copy(used, customBase(customs))
 	}
-	all, err := defs.closure(s.names)
+	all, err := b.defs.closure(used)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	definitions := map[string]json.RawMessage{}
+	taken := names{}
 	for _, name := range all {
-		raw, err := defs.find(name)
-		if err != nil {
-			return nil, err
-		}
-		if definitions[name], err = schemaV2(raw); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		taken[name] = true
+	}
+	s := &swagger{builder: b, w: w, params: object{}, refs: map[string]object{}}
+	kinds := claimNames(customs, taken)
+	for _, write := range []func() error{
+		s.writeHead(info),
+		func() error { return s.writePaths(routes, kinds) },
+		func() error { return s.writeDefinitions(all, kinds) },
+		func() error { return w.part(s.params, "parameters") },
+		w.end,
+	} {
+		if err := write(); err != nil {
+			return err
 		}
 	}
-	return encode(object{
-		"swagger": "2.0", "info": object{"title": "Kubernetes", "version": info},
-		"paths": s.paths, "definitions": definitions, "parameters": s.params,
-		"securityDefinitions": object{"BearerToken": bearerToken()},
-		"security":            []object{{"BearerToken": []string{}}},
-	})
+	return nil
+}
+
+func (s *swagger) writeHead(info string) func() error {
+	return func() error {
+		for _, p := range []struct {
+			key   string
+			value any
+		}{
+			{"swagger", "2.0"}, {"info", object{"title": "Kubernetes", "version": info}},
+			{"securityDefinitions", object{"BearerToken": bearerToken()}}, {"security", []object{{"BearerToken": []string{}}}},
+		} {
+			if err := s.w.part(p.value, p.key); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// writePaths writes the paths of the built-in resources, and those of the custom ones one after the other.
+func (s *swagger) writePaths(routes []route, customs []customKind) error {
+	if err := s.writeRoutes(routes); err != nil {
+		return err
+	}
+	for _, c := range customs {
+		routes, err := s.builder.customRoutes(c)
+		if err != nil {
+			return err
+		}
+		if err := s.writeRoutes(routes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *swagger) writeRoutes(routes []route) error {
+	paths := byPath(routes)
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		item, err := s.path(paths[path])
+		if err != nil {
+			return err
+		}
+		if err := s.w.part(item, "paths", path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *swagger) writeDefinitions(builtin []string, customs []customKind) error {
+	for _, name := range builtin {
+		raw, err := s.builder.defs.find(name)
+		if err != nil {
+			return err
+		}
+		if raw, err = schemaV2(raw); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err := s.w.part(raw, "definitions", name); err != nil {
+			return err
+		}
+	}
+	for _, c := range customs {
+		if err := c.write(s.w, V2, "definitions"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *swagger) path(routes []route) (object, error) {
@@ -87,7 +154,6 @@ func (s *swagger) path(routes []route) (object, error) {
 		for code, def := range r.results {
 			schema := object{"type": "string"}
 			if def != "" {
-				s.names[def] = true
 				schema = object{"$ref": refPrefixV2 + def}
 			}
 			responses[code] = object{"description": statusText(code), "schema": schema}
@@ -126,7 +192,6 @@ func (s *swagger) parameters(params []param) ([]object, error) {
 }
 
 func (s *swagger) body(r route) (object, error) {
-	s.names[r.body] = true
 	full := object{"in": "body", "name": "body", "schema": object{"$ref": refPrefixV2 + r.body}}
 	if r.bodyRequired {
 		full["required"] = true

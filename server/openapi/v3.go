@@ -4,53 +4,113 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 )
 
 // object is a JSON object under construction.
 type object = map[string]any
 
-// document is one v3 document: the routes of a group version or of a root path.
+// document is one v3 document: that of a group version, or of a root path.
 type document struct {
 	group, version string // empty for root documents
-	routes         []route
+	info           object
+	routes         []route  // of built-in resources
+	customs        []Custom // custom resources of the group version
 }
 
-// v3 writes the document with all schemas that its routes refer to.
-func (d document) v3(defs *definitions, info string) ([]byte, error) {
-	names := map[string]bool{}
-	paths := object{}
-	for path, routes := range byPath(d.routes) {
-		paths[path] = pathV3(routes, names)
+// write writes the document with all schemas that its routes refer to.
+func (d document) write(b *builder, w writer) error {
+	used := namesOf(d.routes)
+	if len(d.customs) > 0 {
+		maps.Copy(used, customBase(d.customs))
 	}
-	all, err := defs.closure(names)
+	all, err := b.defs.closure(used)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	schemas := map[string]json.RawMessage{}
+	taken := names{}
 	for _, name := range all {
+		taken[name] = true
+	}
+	customs := claimNames(d.customs, taken)
+	if err := w.part("3.0.0", "openapi"); err != nil {
+		return err
+	}
+	if err := w.part(d.info, "info"); err != nil {
+		return err
+	}
+	if err := d.writeSchemas(b.defs, w, all, customs); err != nil {
+		return err
+	}
+	if err := writePathsV3(w, d.routes); err != nil {
+		return err
+	}
+	for _, c := range customs {
+		routes, err := b.customRoutes(c)
+		if err != nil {
+			return err
+		}
+		if err := writePathsV3(w, routes); err != nil {
+			return err
+		}
+	}
+	return w.end()
+}
+
+func (d document) writeSchemas(defs *definitions, w writer, names []string, customs []customKind) error {
+	if len(d.routes) > 0 {
+		if err := w.part(bearerToken(), "components", "securitySchemes", "BearerToken"); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
 		raw, err := defs.find(name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if name == metaV1+"DeleteOptions" || name == metaV1+"WatchEvent" {
 			if raw, err = d.ownKinds(raw); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		schemas[name] = raw
+		if err := w.part(raw, "components", "schemas", name); err != nil {
+			return err
+		}
 	}
-	components := object{"securitySchemes": object{"BearerToken": bearerToken()}}
-	if len(schemas) > 0 {
-		components["schemas"] = schemas
+	for _, c := range customs {
+		if err := c.write(w, V3, "components", "schemas"); err != nil {
+			return err
+		}
 	}
-	return encode(object{
-		"components": components, "openapi": "3.0.0", "paths": paths,
-		"info": object{"title": "Kubernetes", "version": info},
-	})
+	return nil
 }
 
-// ownKinds reduces the group version kinds of a type that every group has to those of this document.
+func writePathsV3(w writer, routes []route) error {
+	paths := byPath(routes)
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		if err := w.part(pathV3(paths[path]), "paths", path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namesOf are the definitions that routes refer to.
+func namesOf(routes []route) map[string]bool {
+	out := map[string]bool{}
+	for _, r := range routes {
+		out[r.body] = true
+		for _, def := range r.results {
+			out[def] = true
+		}
+	}
+	delete(out, "")
+	return out
+}
+
+// ownKinds reduces the group version kinds of a type that every group has to those of this document. One
+// of custom resources alone has those of all groups that clients of Kubernetes know.
 func (d document) ownKinds(raw json.RawMessage) (json.RawMessage, error) {
 	const key = "x-kubernetes-group-version-kind"
 	schema := map[string]json.RawMessage{}
@@ -61,13 +121,12 @@ func (d document) ownKinds(raw json.RawMessage) (json.RawMessage, error) {
 	if err := json.Unmarshal(schema[key], &kinds); err != nil {
 		return nil, fmt.Errorf("openapi: decode the kinds of a common type: %w", err)
 	}
-	name := kinds[0].Kind
 	kinds = slices.DeleteFunc(kinds, func(k kind) bool {
+		if len(d.routes) == 0 {
+			return slices.Contains([]string{"admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io"}, k.Group)
+		}
 		return !(k.Group == "" && k.Version == "v1") && !(k.Group == d.group && k.Version == d.version)
 	})
-	if own := (kind{d.group, name, d.version}); d.version != "" && !slices.Contains(kinds, own) {
-		kinds = append(kinds, own) // The group of a custom resource.
-	}
 	var err error
 	if schema[key], err = encode(kinds); err != nil {
 		return nil, err
@@ -103,7 +162,7 @@ func own(r route, common []param) []param {
 	return slices.DeleteFunc(slices.Clone(r.params), func(p param) bool { return slices.Contains(common, p) })
 }
 
-func pathV3(routes []route, names map[string]bool) object {
+func pathV3(routes []route) object {
 	shared := common(routes)
 	item := object{}
 	if len(shared) > 0 {
@@ -115,7 +174,7 @@ func pathV3(routes []route, names map[string]bool) object {
 			op["parameters"] = paramsV3(params)
 		}
 		if r.body != "" {
-			body := object{"content": contentV3(r.consumes, r.body, names)}
+			body := object{"content": contentV3(r.consumes, r.body)}
 			if r.bodyRequired {
 				body["required"] = true
 			}
@@ -123,7 +182,7 @@ func pathV3(routes []route, names map[string]bool) object {
 		}
 		responses := object{"401": object{"description": "Unauthorized"}}
 		for code, def := range r.results {
-			responses[code] = object{"description": statusText(code), "content": contentV3(r.produces, def, names)}
+			responses[code] = object{"description": statusText(code), "content": contentV3(r.produces, def)}
 		}
 		op["responses"] = responses
 		item[r.method] = op
@@ -171,10 +230,9 @@ func paramsV3(params []param) []object {
 	return out
 }
 
-func contentV3(media []string, def string, names map[string]bool) object {
+func contentV3(media []string, def string) object {
 	schema := object{"type": "string"}
 	if def != "" {
-		names[def] = true
 		schema = object{"$ref": refPrefix + def}
 	}
 	content := object{}

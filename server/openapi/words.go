@@ -54,16 +54,10 @@ func withArticle(kind string) string {
 	return "a " + kind
 }
 
-// definition is the name of the schema of a kind.
-func definition(group, version, kind string, custom bool) string {
+// definition is the name of the schema of a built-in kind.
+func definition(group, version, kind string) string {
 	first, _, _ := strings.Cut(group, ".")
 	switch {
-	case custom:
-		parts := strings.Split(group, ".")
-		for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
-			parts[i], parts[j] = parts[j], parts[i]
-		}
-		return strings.Join(parts, ".") + "." + version + "." + kind
 	case group == "":
 		return "io.k8s.api.core." + version + "." + kind
 	case group == "apiextensions.k8s.io":

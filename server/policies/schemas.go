@@ -15,12 +15,13 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// Published are the types that clients see: kinds by discovery, and their schemas by OpenAPI. docs serves the documents of version
-// 3. Each is read once, when a schema is asked for, and nothing outlives what this returns.
-func Published(defs []*kind.Def, docs http.Handler) Types {
+// Published are the types that clients see: kinds by discovery, and their schemas by OpenAPI. defs lists the resources that are served now,
+// custom ones among them, and docs serves the documents of version 3. Each is read once, when a schema is asked for, and nothing outlives
+// what this returns.
+func Published(defs func() []*kind.Def, docs http.Handler) Types {
 	read := map[schema.GroupVersion]document{}
 	return Types{
-		Kinds: func(r schema.GroupVersionResource) []schema.GroupVersionKind { return discover(defs, r) },
+		Kinds: func(r schema.GroupVersionResource) []schema.GroupVersionKind { return discover(defs(), r) },
 		Schema: func(ctx context.Context, k schema.GroupVersionKind) (*spec.Schema, error) {
 			d, ok := read[k.GroupVersion()]
 			if !ok {

@@ -24,7 +24,7 @@ func TestTypeCheck(t *testing.T) {
 	docs := published(t, defs)
 	textcase.Play(t, "testdata/types/*.txt", "== ", func(t *testing.T, body string) string {
 		in, _, _ := strings.Cut(body, "-- warnings\n")
-		got, err := TypeCheck(t.Context(), policy(t, in), Published(defs, docs))
+		got, err := TypeCheck(t.Context(), policy(t, in), Published(kinds.All, docs))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func published(t *testing.T, defs []*kind.Def) http.Handler {
 // TestTypesAreFree wants nothing to be read or compiled for a policy that names no kind.
 func TestTypesAreFree(t *testing.T) {
 	p := policy(t, "rules: ['*/v1/deployments', 'apps/v1/*', 'apps/v1/things']\nvalidations: [{expression: object.nothing}]")
-	types := Published(kinds.All(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s is read", r.URL) }))
+	types := Published(kinds.All, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s is read", r.URL) }))
 	if got, err := TypeCheck(t.Context(), p, types); err != nil || got != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -87,7 +87,7 @@ func TestTypesAreMissing(t *testing.T) {
 	p := policy(t, "rules: [apps/v1/deployments]\nparamKind: {apiVersion: example.com/v1, kind: Thing}\nvalidations: [{expression: object.nothing}]")
 	for code, bad := range map[int]bool{http.StatusNotFound: false, http.StatusServiceUnavailable: true} {
 		docs := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "{}", code) })
-		if got, err := TypeCheck(t.Context(), p, Published(kinds.All(), docs)); got != nil || (err != nil) != bad {
+		if got, err := TypeCheck(t.Context(), p, Published(kinds.All, docs)); got != nil || (err != nil) != bad {
 			t.Errorf("%d: got %v, %v", code, got, err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestTypesAreMissing(t *testing.T) {
 // TestEverySchema wants a type for each kind that is served.
 func TestEverySchema(t *testing.T) {
 	defs := kinds.All()
-	types := Published(defs, published(t, defs))
+	types := Published(kinds.All, published(t, defs))
 	for _, d := range defs {
 		s, err := types.Schema(t.Context(), d.GroupVersionKind)
 		if err != nil {
@@ -117,7 +117,7 @@ func TestTypesEnd(t *testing.T) {
 	stop()
 	defs := kinds.All()
 	p := policy(t, "rules: [apps/v1/deployments]\nvalidations: [{expression: object.nothing}]")
-	if got, err := TypeCheck(ctx, p, Published(defs, published(t, defs))); got != nil || !errors.Is(err, context.Canceled) {
+	if got, err := TypeCheck(ctx, p, Published(kinds.All, published(t, defs))); got != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, %v", got, err)
 	}
 }

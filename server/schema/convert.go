@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
@@ -14,6 +15,18 @@ import (
 type values struct {
 	scheme *runtime.Scheme
 	types  *types
+}
+
+// TypeConverter returns what shows objects of a built-in kind to structured-merge-diff; nil if the kind is not one of them.
+func (o *Owner) TypeConverter(gvk schema.GroupVersionKind) managedfields.TypeConverter {
+	name, err := o.scheme.ToOpenAPIDefinitionName(gvk)
+	if err != nil {
+		return nil
+	}
+	if t, err := o.types.kind(name); err != nil || t == nil {
+		return nil
+	}
+	return &values{o.scheme, o.types}
 }
 
 func (v *values) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {

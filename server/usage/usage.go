@@ -91,7 +91,7 @@ func (s *Source) Pods(ctx context.Context, d kind.Door) (out []*metricsv1beta1.P
 		return nil, err
 	}
 	known, err := d.List(ctx, gr.Pods, "")
-	if err != nil {
+	if known == nil {
 		return nil, err
 	}
 	byNode := map[string]*look{}
@@ -173,7 +173,7 @@ func speed(now, then counter, began time.Time) (used, bool) {
 // look asks the agents of all nodes that can be asked.
 func (s *Source) look(ctx context.Context, d kind.Door) ([]*look, error) {
 	all, err := d.List(ctx, gr.Nodes, "")
-	if err != nil {
+	if all == nil {
 		return nil, err
 	}
 	var wg sync.WaitGroup

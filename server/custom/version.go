@@ -1,0 +1,107 @@
+package custom
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	structuraldefaulting "k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"proa.dev/kinds/kind"
+)
+
+// version is one version of a custom resource.
+type version struct {
+	of   *Resource
+	spec apiextensionsv1.CustomResourceDefinitionVersion
+	def  *kind.Def
+
+	// schema and rules are made when they are first needed.
+	schema func() (*compiled, error)
+	rules  func() *cel.Validator
+}
+
+// compiled is the schema of a version in the forms that the libraries work with.
+type compiled struct {
+	// structural is nil if the version has no schema, or one of before schemas had to be structural.
+	structural    *structuralschema.Structural
+	whole, status validation.SchemaValidator
+}
+
+func newVersion(r *Resource, spec *apiextensionsv1.CustomResourceDefinitionVersion) *version {
+	v := &version{of: r, spec: *spec}
+	v.schema = sync.OnceValues(v.compile)
+	v.rules = sync.OnceValue(func() *cel.Validator {
+		c, err := v.schema()
+		if err != nil || c.structural == nil {
+			return nil
+		}
+		return cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
+	})
+	v.def = v.describe()
+	return v
+}
+
+// compile reads the schema.
+func (v *version) compile() (*compiled, error) {
+	var internal apiextensions.CustomResourceValidation
+	if v.spec.Schema != nil {
+		if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(v.spec.Schema.DeepCopy(), &internal, nil); err != nil {
+			return nil, fmt.Errorf("schema of version %s: %w", v.spec.Name, err)
+		}
+	}
+	c := &compiled{}
+	var err error
+	if c.whole, _, err = validation.NewSchemaValidator(internal.OpenAPIV3Schema); err != nil {
+		return nil, fmt.Errorf("schema of version %s: %w", v.spec.Name, err)
+	}
+	if internal.OpenAPIV3Schema == nil {
+		return c, nil
+	}
+	if status, found := internal.OpenAPIV3Schema.Properties["status"]; found && v.hasStatus() {
+		if c.status, _, err = validation.NewSchemaValidator(&status); err != nil {
+			return nil, fmt.Errorf("schema of the status of version %s: %w", v.spec.Name, err)
+		}
+	}
+	s, err := structuralschema.NewStructural(internal.OpenAPIV3Schema)
+	switch {
+	case v.preservesUnknown():
+		c.structural = s
+		return c, nil
+	case err != nil:
+		return nil, fmt.Errorf("schema of version %s: %w", v.spec.Name, err)
+	}
+	c.structural = s.DeepCopy() // the conversion shares defaults with its input
+	if err := structuraldefaulting.PruneDefaults(c.structural); err != nil {
+		return nil, fmt.Errorf("defaults of version %s: %w", v.spec.Name, err)
+	}
+	return c, nil
+}
+
+// structural is the schema of the version; nil if it has none that can be used.
+func (v *version) structural() *structuralschema.Structural {
+	c, err := v.schema()
+	if err != nil {
+		return nil
+	}
+	return c.structural
+}
+
+func (v *version) hasStatus() bool {
+	return v.spec.Subresources != nil && v.spec.Subresources.Status != nil
+}
+
+func (v *version) scale() *apiextensionsv1.CustomResourceSubresourceScale {
+	if v.spec.Subresources == nil {
+		return nil
+	}
+	return v.spec.Subresources.Scale
+}
+
+// preservesUnknown says that objects keep fields that the schema does not name, as all did before version 1 of definitions.
+func (v *version) preservesUnknown() bool { return v.of.Definition.Spec.PreserveUnknownFields }

@@ -1,0 +1,31 @@
+package h2
+
+import (
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// SendBufferFull tells whether the kernel takes no more bytes for a peer, because the peer has not read those that it was sent. A connection
+// that cannot be asked, such as one within this process, counts as full.
+func SendBufferFull(conn net.Conn) bool {
+	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+		conn = secure.NetConn()
+	}
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return true
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return true
+	}
+	full := true
+	_ = raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, err := unix.Poll(fds, 0)
+		full = err != nil || n == 0
+	})
+	return full
+}

@@ -1,0 +1,151 @@
+package h2
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// tcpPair is a connection over the loopback.
+func tcpPair(t *testing.T) (near, far *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	a, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	b, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return a.(*net.TCPConn), b.(*net.TCPConn)
+}
+
+func TestSendBufferFull(t *testing.T) {
+	t.Parallel()
+	near, far := tcpPair(t)
+	if SendBufferFull(near) {
+		t.Error("the buffer of a new connection is full")
+	}
+	_ = near.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	sent, err := io.Copy(near, endless{})
+	if !errors.Is(err, os.ErrDeadlineExceeded) || !SendBufferFull(near) {
+		t.Errorf("after %d bytes that nobody reads (%v), the buffer is not full", sent, err)
+	}
+	if _, err := io.CopyN(io.Discard, far, sent); err != nil || SendBufferFull(near) {
+		t.Errorf("the buffer is still full after the peer has read it (%v)", err)
+	}
+	pipe, _ := net.Pipe()
+	if !SendBufferFull(pipe) {
+		t.Error("a connection that cannot be asked is not taken for full")
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestStalledByClient holds that an answer waits for its client in all ways in which a client does not take it.
+func TestStalledByClient(t *testing.T) {
+	t.Parallel()
+	for name, way := range stalls {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, writer := make(chan error, 1), make(chan http.ResponseWriter, 1)
+			inBubble(t, bubbleConfig(), func(w http.ResponseWriter, r *http.Request) {
+				w.(interface{ Authenticated() }).Authenticated()
+				writer <- w
+				answering(1<<20, got)(w, r)
+			}, func(v *visitor) {
+				way.begin(v)
+				v.request(1, "GET", true)
+				v.after(2500 * time.Millisecond)
+				if w := <-writer; !w.(*response).StalledByClient() {
+					t.Error("the answer is said to wait for the server")
+				}
+				v.after(2 * stall)
+				if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("the handler was told %v", err)
+				}
+			}, way.settings...)
+		})
+	}
+}
+
+// withBuffer is a connection whose send buffer is that of another.
+type withBuffer struct {
+	net.Conn
+	other syscall.Conn
+}
+
+func (w withBuffer) SyscallConn() (syscall.RawConn, error) { return w.other.SyscallConn() }
+
+// TestStalledByServer holds that an answer does not wait for its client while the goroutine that sends for the connection gets no processor:
+// neither when there is no room for more, nor when the client cannot open a window because it was not sent what is in the window.
+func TestStalledByServer(t *testing.T) {
+	t.Parallel()
+	for name, window := range map[string]uint32{"no room": 1 << 30, "no window": 64 << 10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			empty, _ := tcpPair(t)
+			got, writer := make(chan error, 1), make(chan http.ResponseWriter, 1)
+			inBubble(t, bubbleConfig(), func(w http.ResponseWriter, r *http.Request) {
+				writer <- w
+				answering(1<<20, got)(w, r)
+			}, func(v *visitor) {
+				if err := v.WriteWindowUpdate(0, 1<<30); err != nil {
+					t.Fatal(err)
+				}
+				c := v.conn()
+				c.mu.Lock()
+				c.authenticate()
+				pipe := c.socket
+				c.socket = withBuffer{pipe, empty}
+				c.out.writing = true // somebody is about to send
+				c.mu.Unlock()
+				v.request(1, "GET", true)
+				v.after(time.Minute)
+				w := (<-writer).(*response)
+				if len(got) != 0 || w.StalledByClient() {
+					t.Errorf("%d handlers have returned, and the answer waits for the client: %v", len(got), w.StalledByClient())
+				}
+				c.mu.Lock()
+				c.out.writing = false
+				c.push()
+				c.mu.Unlock()
+				v.after(time.Millisecond)
+				if want := window < 1<<20; w.StalledByClient() != want {
+					t.Errorf("after all was sent, the answer waits for the client: %v", !want)
+				}
+				if err := v.WriteWindowUpdate(1, 1<<20); err != nil {
+					t.Fatal(err)
+				}
+				if v.after(time.Millisecond); v.bytes[1] != 1<<20 {
+					t.Errorf("the client has got %d bytes", v.bytes[1])
+				}
+				if err := <-got; err != nil {
+					t.Error(err)
+				}
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.socket = pipe
+				if c.out.sent != c.out.taken || c.out.sent < c.out.data {
+					t.Errorf("%d bytes of %d were sent, and data up to %d", c.out.sent, c.out.taken, c.out.data)
+				}
+			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: window})
+		})
+	}
+}

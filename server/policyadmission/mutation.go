@@ -1,0 +1,140 @@
+package policyadmission
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	celgo "github.com/google/cel-go/cel"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/server/match"
+	"proa.dev/server/objectversion"
+)
+
+// mutation is a compiled MutatingAdmissionPolicy.
+type mutation struct {
+	conditions matchconditions.Matcher // nil: every write
+	patches    []patch.Patcher         // in the order in which they are applied
+	again      bool                    // the policy runs a second time if the object changes after it
+	compiler   *cel.CompositedCompiler
+	err        error // the policy cannot be evaluated at all
+}
+
+func readMutatingPolicy(o kind.Object) *policy[*mutation] {
+	p, ok := o.(*admissionv1.MutatingAdmissionPolicy)
+	if !ok {
+		return nil
+	}
+	return &policy[*mutation]{
+		revision: revisionOf(&p.ObjectMeta), name: p.Name, paramKind: p.Spec.ParamKind, criteria: match.ForPolicy(p.Spec.MatchConstraints),
+		failure: failurePolicy(p.Spec.FailurePolicy), program: sync.OnceValue(func() *mutation { return compileMutation(p) }),
+	}
+}
+
+func readMutatingBinding(o kind.Object) *binding {
+	b, ok := o.(*admissionv1.MutatingAdmissionPolicyBinding)
+	if !ok {
+		return nil
+	}
+	return &binding{name: b.Name, policy: b.Spec.PolicyName, criteria: criteriaOf(b.Spec.MatchResources), params: b.Spec.ParamRef}
+}
+
+// compileMutation compiles all expressions of a policy. One that is wrong is an error when it is evaluated.
+func compileMutation(p *admissionv1.MutatingAdmissionPolicy) *mutation {
+	s := &p.Spec
+	m := &mutation{again: s.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy}
+	known := cel.OptionalVariableDeclarations{HasParams: s.ParamKind != nil, HasAuthorizer: true}
+	if m.compiler, m.err = newCompiler(s.Variables, known); m.err != nil {
+		return m
+	}
+	m.conditions = compileConditions(m.compiler, s.MatchConditions, known, s.FailurePolicy, p.Name)
+	known.HasPatchTypes = true
+	compile := func(text string, returns *celgo.Type) cel.MutatingEvaluator {
+		return m.compiler.CompileMutatingEvaluator(&expression{text: text, returns: []*celgo.Type{returns}}, known, environment.StoredExpressions)
+	}
+	for _, one := range s.Mutations {
+		switch {
+		case one.PatchType == admissionv1.PatchTypeJSONPatch && one.JSONPatch != nil:
+			m.patches = append(m.patches, patch.NewJSONPatcher(compile(one.JSONPatch.Expression, celgo.ListType(celgo.ObjectType("JSONPatch")))))
+		case one.PatchType == admissionv1.PatchTypeApplyConfiguration && one.ApplyConfiguration != nil:
+			m.patches = append(m.patches, patch.NewApplyConfigurationPatcher(compile(one.ApplyConfiguration.Expression, celgo.ObjectType("Object"))))
+		}
+	}
+	return m
+}
+
+// apply changes the object of a write in the version of a target by one patch, and fills in defaults again. ctx carries the variables of
+// the policy.
+func (r *request) apply(ctx context.Context, p patch.Patcher, in input, t target, types managedfields.TypeConverter) error {
+	if types == nil {
+		const text = "Resource kind %s not found. " +
+			"There can be a delay between when CustomResourceDefinitions are created and when they are available."
+		return apierrors.NewServiceUnavailable(fmt.Sprintf(text, t.kind))
+	}
+	patched, err := p.Patch(ctx, patch.Request{
+		MatchedResource: in.resource, VersionedAttributes: in.object, ObjectInterfaces: objects{r, t}, Namespace: in.namespace,
+		TypeConverter:     types,
+		OptionalVariables: cel.OptionalVariableBindings{VersionedParams: in.params, Authorizer: in.asks},
+	}, celconfig.RuntimeCELCostBudget)
+	if err != nil {
+		return err
+	}
+	current := in.object.VersionedObject.Object()
+	if patched == current { // a test of a JSON patch has failed: nothing is changed
+		patched = current.DeepCopyObject()
+	}
+	next, err := r.typed(patched, current, t)
+	if err != nil {
+		return err
+	}
+	if err := r.Complete(next, t.def); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	in.object.UpdateObject(next)
+	return nil
+}
+
+// typed returns what a patch has made in the type of the object before it: apply configurations make unstructured objects of all kinds.
+func (r *request) typed(patched, before runtime.Object, t target) (kind.Object, error) {
+	u, free := patched.(*unstructured.Unstructured)
+	if _, custom := before.(*unstructured.Unstructured); !free || custom {
+		obj, ok := patched.(kind.Object)
+		if !ok {
+			return nil, fmt.Errorf("unexpected type %T", patched)
+		}
+		return objectversion.WithKind(obj, t.kind), nil
+	}
+	obj := r.NewObject(t.def)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
+		return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", t.kind, err)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(t.kind)
+	return obj, nil
+}
+
+// keep makes the patched object of a target the object of the write. The other versions of it are made anew when they are needed.
+func (r *request) keep(ctx context.Context, v *admission.VersionedAttributes, t target) error {
+	obj, ok := v.VersionedObject.Object().(kind.Object)
+	if !ok {
+		return apierrors.NewInternalError(fmt.Errorf("failed to convert object: unexpected type %T", v.VersionedObject.Object()))
+	}
+	if err := r.Store(ctx, obj, t.def); err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("failed to convert object: %w", err))
+	}
+	v.Dirty = false
+	clear(r.versions)
+	r.versions[t.kind] = v
+	return nil
+}

@@ -1,0 +1,129 @@
+package policyadmission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"proa.dev/kinds"
+	"proa.dev/kinds/kind"
+	"proa.dev/server/admittest"
+	fields "proa.dev/server/schema"
+)
+
+// TestScripts plays testdata: policies, bindings and parameters, a write, and what comes of it. A refusal is shown with its code and
+// reason, and with its causes if these say more than the message.
+func TestScripts(t *testing.T) {
+	types := typesOf(t)
+	admittest.Run(t, func(map[string][]byte) ([]kind.Plugin, error) {
+		with := func(choose func(mutating, validating kind.Plugin) kind.Plugin, final bool) func(context.Context, *kind.Admission) error {
+			return func(ctx context.Context, a *kind.Admission) error {
+				a.Final, a.Options = final, &metav1.CreateOptions{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "CreateOptions"}, FieldManager: "kubectl"}
+				source := objectSource{a.Door}
+				err := choose(Plugins(Config{Validating: source, Mutating: source, Authorizer: doorAuthorizer{a.Door}, Types: types})).Admit(ctx, a)
+				return described(err)
+			}
+		}
+		return []kind.Plugin{
+			{Name: MutatingName, Admit: with(func(m, _ kind.Plugin) kind.Plugin { return m }, false)},
+			{Name: ValidatingName, Admit: with(func(_, v kind.Plugin) kind.Plugin { return v }, true)},
+		}, nil
+	}, widgets("v1"), widgets("v2"))
+}
+
+// described is a refusal with all that a client sees of it.
+func described(err error) error {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok {
+		return err
+	}
+	text := fmt.Sprintf("%d %s: %s", status.ErrStatus.Code, status.ErrStatus.Reason, status.ErrStatus.Message)
+	if d := status.ErrStatus.Details; d != nil {
+		for _, c := range d.Causes {
+			if !strings.HasSuffix(status.ErrStatus.Message, c.Message) {
+				text += "\n  cause: " + c.Message
+			}
+		}
+		if len(d.Causes) == 0 {
+			text += "\n  no causes"
+		}
+	}
+	return errors.New(text)
+}
+
+// typesOf finds the types of built-in kinds; custom ones are merged by what their objects look like.
+func typesOf(t testing.TB) func(schema.GroupVersionKind) managedfields.TypeConverter {
+	t.Helper()
+	scheme, err := kinds.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := fields.New(scheme, nil, nil)
+	return func(gvk schema.GroupVersionKind) managedfields.TypeConverter {
+		switch gvk.Group {
+		case "example.com":
+			return managedfields.NewDeducedTypeConverter()
+		case "batch":
+			return nil // as if it were not known yet
+		}
+		return owner.TypeConverter(gvk)
+	}
+}
+
+// widgets is a version of a custom resource, whose objects are unstructured. What is "most" in v1 is "limit" in v2.
+func widgets(version string) *kind.Def {
+	d := kind.Define(kind.Resource[unstructured.Unstructured]{
+		Group: "example.com", Version: version, Kind: "Widget", Plural: "widgets", Scope: kind.Namespaced,
+	})
+	d.Convert = func(_ context.Context, o kind.Object, to schema.GroupVersion) (kind.Object, error) {
+		u := o.(*unstructured.Unstructured).DeepCopy()
+		if u.GetAPIVersion() == "example.com/v1" && to.Version == "v2" {
+			most, _, _ := unstructured.NestedInt64(u.Object, "spec", "most")
+			_ = unstructured.SetNestedMap(u.Object, map[string]any{"limit": most}, "spec")
+		}
+		u.SetGroupVersionKind(to.WithKind("Widget"))
+		return u, nil
+	}
+	d.Default = func(o kind.Object) {
+		spec, _, _ := unstructured.NestedMap(o.(*unstructured.Unstructured).Object, "spec")
+		if spec != nil && spec["colour"] == nil {
+			_ = unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, "grey", "spec", "colour")
+		}
+	}
+	return d
+}
+
+// objectSource shows the policies of a cluster of a case.
+type objectSource struct{ door kind.Door }
+
+func (objectSource) Wait(context.Context) error { return nil }
+
+func (objectSource) Generation() int64 { return 1 }
+
+func (s objectSource) All(r schema.GroupResource) (iter.Seq[kind.Object], error) {
+	return s.door.List(context.Background(), r, "")
+}
+
+// doorAuthorizer asks the rights of a case.
+type doorAuthorizer struct{ door kind.Door }
+
+func (d doorAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	status := d.door.ReviewAccess(ctx, authorizationv1.SubjectAccessReviewSpec{User: a.GetUser().GetName(), ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Namespace: a.GetNamespace(), Verb: a.GetVerb(), Group: a.GetAPIGroup(), Resource: a.GetResource(), Subresource: a.GetSubresource(), Name: a.GetName(),
+	}})
+	if status.Allowed {
+		return authorizer.DecisionAllow, "the case says so", nil
+	}
+	return authorizer.DecisionNoOpinion, "the case does not say so", nil
+}

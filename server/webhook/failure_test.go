@@ -1,0 +1,274 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"proa.dev/kinds/kind"
+)
+
+func asStatus(err error, into *apierrors.APIStatus) bool { return errors.As(err, into) }
+
+// TestFailures: what a webhook may do wrong, and what clients read of it if it must not fail. If it may, the write goes on.
+func TestFailures(t *testing.T) {
+	var followed atomic.Int32
+	answer := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
+	}
+	invalid := func(a *admissionv1.AdmissionResponse) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return a }
+	}
+	const failed = `Internal error occurred: failed calling webhook "hook.example.com": `
+	for name, test := range map[string]struct {
+		setup
+		want string
+	}{
+		"nobody there": {setup{change: func(w *admissionregv1.MutatingWebhook) { w.ClientConfig.URL = new("https://127.0.0.1:1/x") }},
+			`failed to call webhook: Post "https://127.0.0.1:1/x?timeout=10s": dial tcp 127.0.0.1:1: connect: connection refused`},
+		"stranger": {setup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.ClientConfig.CABundle = nil }},
+			`certificate signed by unknown authority`},
+		"bundle": {setup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.ClientConfig.CABundle = []byte("x") }},
+			`could not get REST client: unable to load root certificates: unable to parse bytes as PEM block`},
+		"error": {setup{serve: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "boom", http.StatusInternalServerError) }},
+			`failed to call webhook: an error on the server ("boom") has prevented the request from succeeding`},
+		"status": {setup{serve: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not you","code":403}`)
+		}}, `failed to call webhook: not you`},
+		"redirect": {setup{serve: func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path != "/x" {
+				followed.Add(1)
+			}
+			http.Redirect(w, req, "/elsewhere", http.StatusTemporaryRedirect)
+		}}, `failed to call webhook: the server responded with the status code 307 but did not return more information`},
+		"nothing":   {setup{serve: answer("")}, `failed to call webhook: 0-length response with status code: 200 and content type: `},
+		"no JSON":   {setup{serve: answer("hello")}, `failed to call webhook: couldn't get version/kind; json parse error: invalid character 'h'`},
+		"no answer": {setup{serve: answer(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`)}, `received invalid webhook response: webhook response was absent`},
+		"huge":      {setup{serve: answer(`{"response":"` + strings.Repeat("x", maxAnswer))}, `failed to call webhook: the answer is larger than 4194304 bytes`},
+		"deep":      {setup{serve: answer(strings.Repeat("[", 1<<20))}, `failed to call webhook: couldn't get version/kind`},
+		"no kind": {setup{serve: func(w http.ResponseWriter, req *http.Request) {
+			body, _ := io.ReadAll(req.Body)
+			_, uid, _ := strings.Cut(string(body), `"uid":"`)
+			_, _ = fmt.Fprintf(w, `{"response":{"allowed":true,"uid":%q}}`, uid[:36])
+		}}, `received invalid webhook response: expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=`},
+		"uid":        {setup{answer: invalid(&admissionv1.AdmissionResponse{UID: "x", Allowed: true})}, `received invalid webhook response: expected response.uid="`},
+		"versions":   {setup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.AdmissionReviewVersions = []string{"v3"} }}, `could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)`},
+		"kept alive": {setup{serve: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }}, `failed to call webhook: Post`},
+	} {
+		for _, mutating := range []bool{true, false} {
+			for _, policy := range []admissionregv1.FailurePolicyType{admissionregv1.Fail, admissionregv1.Ignore} {
+				r := newRig(t)
+				s := test.setup
+				s.change = func(w *admissionregv1.MutatingWebhook) {
+					if w.FailurePolicy = &policy; test.change != nil {
+						test.change(w)
+					}
+				}
+				plugin := r.add(s, mutating)
+				err := plugin.Admit(t.Context(), r.createPod())
+				if policy == admissionregv1.Ignore {
+					if err != nil {
+						t.Errorf("%s, ignored: %v", name, err)
+					}
+					if !strings.Contains(strings.Join(r.notes, " "), "failed-open.") {
+						t.Errorf("%s, ignored: notes %s", name, r.notes)
+					}
+					continue
+				}
+				wantError(t, err, failed)
+				wantError(t, err, test.want)
+				if !apierrors.IsInternalError(err) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+	}
+	if followed.Load() > 0 {
+		t.Error("a redirect was followed")
+	}
+}
+
+// add configures a webhook of one of the sorts and returns its plugin.
+func (r *rig) add(s setup, mutating bool) kind.Plugin {
+	if mutating {
+		r.mutate(s)
+		return r.mutating
+	}
+	r.validate(s)
+	return r.validating
+}
+
+// TestPatchFaults: a validating webhook may not patch at all, and no patch is applied by half.
+func TestPatchFaults(t *testing.T) {
+	patch := []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)
+	jsonPatch := new(admissionv1.PatchTypeJSONPatch)
+	tooMany := []byte("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"Pod"},`, maxPatchOps) + `{"op":"test","path":"/kind","value":"Pod"}]`)
+	for name, test := range map[string]struct {
+		patch    []byte
+		kind     *admissionv1.PatchType
+		mutating bool
+		want     string
+	}{
+		"validating":      {patch, nil, false, "received invalid webhook response: validating webhook may not return response.patch"},
+		"validating type": {nil, jsonPatch, false, "received invalid webhook response: validating webhook may not return response.patchType"},
+		"no type":         {patch, nil, true, "received invalid webhook response: webhook returned response.patch but not response.patchType"},
+		"no patch":        {nil, jsonPatch, true, "received invalid webhook response: webhook returned response.patchType but not response.patch"},
+		"empty type":      {patch, new(admissionv1.PatchType("")), true, `webhook returned invalid response.patchType of ""`},
+		"other type":      {patch, new(admissionv1.PatchType("Merge")), true, `failed calling webhook "hook.example.com": unsupported patch type "Merge"`},
+		"no JSON":         {[]byte("x"), jsonPatch, true, "received undecodable patch in webhook response"},
+		"many":            {tooMany, jsonPatch, true, "received a patch of 10001 operations"},
+		"nowhere":         {[]byte(`[{"op":"remove","path":"/nothing"}]`), jsonPatch, true, "Internal error occurred: "},
+		"wrong type":      {[]byte(`[{"op":"add","path":"/spec","value":"x"}]`), jsonPatch, true, "Internal error occurred: "},
+		"another kind":    {[]byte(`[{"op":"replace","path":"/kind","value":"Secret"}]`), jsonPatch, true, "makes a /v1, Kind=Secret of a /v1, Kind=Pod"},
+	} {
+		r := newRig(t)
+		plugin := r.add(setup{answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			return &admissionv1.AdmissionResponse{Allowed: true, Patch: test.patch, PatchType: test.kind}
+		}}, test.mutating)
+		a := r.createPod()
+		err := plugin.Admit(t.Context(), a)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %s", name, err, test.want)
+		}
+		if a.Object.GetLabels() != nil {
+			t.Errorf("%s: it was applied", name)
+		}
+	}
+}
+
+// TestSlowWebhooksCostTheirTimeout: one that never answers does not hold a write for longer, and is ignored if it may be.
+func TestSlowWebhooksCostTheirTimeout(t *testing.T) {
+	for _, mutating := range []bool{true, false} {
+		r := newRig(t)
+		release := make(chan struct{})
+		defer close(release)
+		plugin := r.add(setup{
+			change: func(w *admissionregv1.MutatingWebhook) { w.TimeoutSeconds = new(int32(1)) },
+			serve:  func(http.ResponseWriter, *http.Request) { <-release },
+		}, mutating)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		wantError(t, plugin.Admit(ctx, r.createPod()), `?timeout=1s": context deadline exceeded`)
+		if ctx.Err() != nil {
+			t.Error("it took a minute")
+		}
+	}
+}
+
+// TestAnswersThatNeverEnd: a body that drips costs the timeout as well.
+func TestAnswersThatNeverEnd(t *testing.T) {
+	r := newRig(t)
+	plugin := r.add(setup{
+		change: func(w *admissionregv1.MutatingWebhook) { w.TimeoutSeconds = new(int32(1)) },
+		serve: func(w http.ResponseWriter, req *http.Request) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			for req.Context().Err() == nil {
+				_, _ = io.WriteString(w, " ")
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(time.Millisecond)
+			}
+		},
+	}, true)
+	wantError(t, plugin.Admit(t.Context(), r.createPod()), "context deadline exceeded")
+}
+
+// TestRequestsThatAreOver: an ignored webhook does not let a write go on whose client has left.
+func TestRequestsThatAreOver(t *testing.T) {
+	r := newRig(t)
+	ignore := func(w *admissionregv1.MutatingWebhook) { w.FailurePolicy = new(admissionregv1.Ignore) }
+	ctx, cancel := context.WithCancel(t.Context())
+	r.mutate(setup{configuration: "a", change: ignore, serve: func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body) // a server does not see that a client leaves before it has read what it sent
+		cancel()
+		<-req.Context().Done()
+	}})
+	wantError(t, r.mutating.Admit(ctx, r.createPod()), "request did not complete within requested timeout")
+	r.validate(setup{configuration: "b", change: ignore, answer: allow})
+	wantError(t, r.validating.Admit(ctx, r.createPod()), "request did not complete within requested timeout")
+}
+
+// TestAllWebhooksTogether have a time, too, whatever each of them may take, and the second round has what is left of it.
+func TestAllWebhooksTogether(t *testing.T) {
+	r := newRig(t)
+	r.mutate(setup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.FailurePolicy = new(admissionregv1.Ignore) }})
+	a := r.createPod()
+	before := begin(a).deadline
+	a.Reinvocation.Again = true
+	if kept := begin(a); kept.deadline != before || time.Until(before) > totalTimeout {
+		t.Errorf("the second round ends at %s, want %s", kept.deadline, before)
+	}
+	a = r.createPod()
+	begin(a).deadline = time.Now()
+	wantError(t, r.mutating.Admit(t.Context(), a), "request did not complete within requested timeout")
+}
+
+// TestDryRun: a webhook that may have side effects is not called for nothing.
+func TestDryRun(t *testing.T) {
+	for _, mutating := range []bool{true, false} {
+		for effects, want := range map[admissionregv1.SideEffectClass]string{
+			admissionregv1.SideEffectClassNone: "", admissionregv1.SideEffectClassNoneOnDryRun: "",
+			admissionregv1.SideEffectClassSome:    `admission webhook "hook.example.com" does not support dry run`,
+			admissionregv1.SideEffectClassUnknown: `admission webhook "hook.example.com" does not support dry run`,
+		} {
+			r := newRig(t)
+			called := false
+			plugin := r.add(setup{
+				change: func(w *admissionregv1.MutatingWebhook) {
+					w.SideEffects, w.FailurePolicy = &effects, new(admissionregv1.Ignore)
+				},
+				answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+					called = *req.DryRun
+					return allow(req)
+				},
+			}, mutating)
+			a := r.createPod()
+			a.DryRun = true
+			err := plugin.Admit(t.Context(), a)
+			if (err == nil) != (want == "") || err != nil && (err.Error() != want || !apierrors.IsBadRequest(err)) || called != (want == "") {
+				t.Errorf("%s: %v, called %t", effects, err, called)
+			}
+		}
+	}
+}
+
+// TestNothingIsLogged: what a webhook answers may repeat a Secret, and stays out of the log.
+func TestNothingIsLogged(t *testing.T) {
+	for _, mutating := range []bool{true, false} {
+		r := newRig(t)
+		for i, s := range []setup{
+			{serve: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "hunter2", http.StatusInternalServerError) }},
+			{serve: func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(500)
+				_, _ = io.WriteString(w, `{"kind":"Status","status":"Failure","message":"hunter2","code":500}`)
+			}},
+			{serve: func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, `{"response":{"uid":"hunter2"}}`)
+			}},
+			{serve: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"response":"hunter2"}`) }},
+			{answer: patchWith("[\"hunter2\"]")},
+		} {
+			err := r.add(s, mutating).Admit(t.Context(), r.createPod())
+			if err == nil {
+				t.Fatal("no error")
+			}
+			r.logger().Error("request failed", "err", err)
+			if strings.Contains(r.log.String(), "hunter2") {
+				t.Errorf("case %d: the log has %s", i, r.log.String())
+			}
+		}
+		if !strings.Contains(r.log.String(), "hook.example.com") {
+			t.Error("nothing was logged at all")
+		}
+	}
+}

@@ -1,0 +1,339 @@
+package webhook
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
+)
+
+func (r *rig) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&r.log, nil)) }
+
+// trail appends a letter to the annotation "trail" of the object.
+func trail(letter string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	return func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		var o metav1.PartialObjectMetadata
+		if err := json.Unmarshal(req.Object.Raw, &o); err != nil {
+			panic(err)
+		}
+		value, _ := json.Marshal(map[string]string{"trail": o.Annotations["trail"] + letter})
+		return patchWith(fmt.Sprintf(`[{"op":"add","path":"/metadata/annotations","value":%s}]`, value))(req)
+	}
+}
+
+// rounds runs the plugin as the server does: a second time if it is asked for, with what other plugins do in between.
+func (r *rig) rounds(a *kind.Admission, between func()) error {
+	r.t.Helper()
+	if err := r.mutating.Admit(r.t.Context(), a); err != nil {
+		return err
+	}
+	if between != nil {
+		between()
+	}
+	if a.Reinvocation.Wanted() {
+		a.Reinvocation.Again = true
+		return r.mutating.Admit(r.t.Context(), a)
+	}
+	return nil
+}
+
+// TestOrder: webhooks are called by the name of their configuration, and each sees what the ones before it did.
+func TestOrder(t *testing.T) {
+	r := newRig(t)
+	for _, name := range []string{"c", "a", "b"} {
+		r.mutate(setup{configuration: name, answer: trail(name)})
+	}
+	a := r.createPod()
+	if err := r.rounds(a, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Object.GetAnnotations()["trail"]; got != "abc" {
+		t.Errorf("trail %s", got)
+	}
+	if !a.Patched {
+		t.Error("the server does not know that the object was changed")
+	}
+	if got := a.Object.GetObjectKind().GroupVersionKind(); !got.Empty() {
+		t.Errorf("the stored object says that it is a %s", got)
+	}
+}
+
+// TestDefaultsAfterAPatch: what a webhook leaves out is filled in.
+func TestDefaultsAfterAPatch(t *testing.T) {
+	r := newRig(t)
+	r.mutate(setup{answer: patchWith(`[{"op":"add","path":"/spec/containers/-","value":{"name":"sidecar","image":"s"}}]`)})
+	a := r.createPod()
+	if err := r.rounds(a, nil); err != nil {
+		t.Fatal(err)
+	}
+	containers := a.Object.(*corev1.Pod).Spec.Containers
+	if len(containers) != 2 || containers[1].TerminationMessagePath != "/dev/termination-log" {
+		t.Errorf("containers %+v", containers)
+	}
+}
+
+// TestReinvocation: one that asks for it is called again when one after it, or another plugin, has changed the object; and once at most.
+func TestReinvocation(t *testing.T) {
+	again := func(w *admissionregv1.MutatingWebhook) {
+		w.ReinvocationPolicy = new(admissionregv1.IfNeededReinvocationPolicy)
+	}
+	for name, test := range map[string]struct {
+		hooks  []setup
+		plugin bool // another plugin changes the object between the rounds
+		want   string
+	}{
+		"never":                  {[]setup{{answer: trail("a")}, {answer: trail("b")}}, false, "ab"},
+		"the first":              {[]setup{{answer: trail("a"), change: again}, {answer: trail("b")}}, false, "aba"},
+		"the last":               {[]setup{{answer: trail("a")}, {answer: trail("b"), change: again}}, false, "ab"},
+		"both":                   {[]setup{{answer: trail("a"), change: again}, {answer: trail("b"), change: again}}, false, "abab"},
+		"nothing changes after":  {[]setup{{answer: trail("a"), change: again}, {answer: allow}}, false, "a"},
+		"another plugin changes": {[]setup{{answer: trail("a"), change: again}}, true, "a!a"},
+		"nobody asks":            {[]setup{{answer: trail("a")}}, true, "a!"},
+	} {
+		r := newRig(t)
+		for i, s := range test.hooks {
+			s.configuration = string(rune('a' + i))
+			r.mutate(s)
+		}
+		a := r.createPod()
+		err := r.rounds(a, func() {
+			if test.plugin {
+				a.Object.SetAnnotations(map[string]string{"trail": a.Object.GetAnnotations()["trail"] + "!"})
+				a.Reinvocation.Want()
+			}
+		})
+		if got := a.Object.GetAnnotations()["trail"]; got != test.want || err != nil {
+			t.Errorf("%s: trail %s, %v, want %s", name, got, err, test.want)
+		}
+	}
+}
+
+// TestNotes: the audit log says who has changed what, and has patches where it has bodies.
+func TestNotes(t *testing.T) {
+	r := newRig(t)
+	r.mutate(setup{configuration: "a", name: "a.example.com", answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		out := allow(req)
+		out.AuditAnnotations, out.Warnings = map[string]string{"why": "because"}, []string{"careful"}
+		return out
+	}})
+	r.mutate(setup{configuration: "b", name: "b.example.com", answer: patchWith(`[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)})
+	if err := r.rounds(r.createPod(), nil); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{
+		`mutation.webhook.admission.k8s.io/round_0_index_0={"configuration":"a","webhook":"a.example.com","mutated":false}`,
+		`a.example.com/why=because`,
+		`body patch.webhook.admission.k8s.io/round_0_index_1={"configuration":"b","webhook":"b.example.com","patch":[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}],"patchType":"JSONPatch"}`,
+		`mutation.webhook.admission.k8s.io/round_0_index_1={"configuration":"b","webhook":"b.example.com","mutated":true}`,
+	}, "\n")
+	if got := strings.Join(r.notes, "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if fmt.Sprint(r.warnings) != "[careful]" {
+		t.Errorf("warnings %s", r.warnings)
+	}
+}
+
+// TestTalkIsBounded: no answer fills the audit log or the headers of the server.
+func TestTalkIsBounded(t *testing.T) {
+	r := newRig(t)
+	r.validate(setup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		out := allow(req)
+		out.AuditAnnotations = map[string]string{}
+		for i := range 10 * maxNotes {
+			out.AuditAnnotations[fmt.Sprint(i)] = strings.Repeat("x", 1000)
+			out.Warnings = append(out.Warnings, strings.Repeat("x", 10))
+		}
+		out.AuditAnnotations = map[string]string{"long": strings.Repeat("x", 2*maxNote), strings.Repeat("k", 1000): ""}
+		for i := range maxNotes {
+			out.AuditAnnotations[fmt.Sprint(i)] = ""
+		}
+		out.Warnings[0] = strings.Repeat("y", 2*maxWarning)
+		return out
+	}})
+	if err := r.validating.Admit(t.Context(), r.createPod()); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.warnings) != maxWarnings || len(r.warnings[0]) > maxWarning+3 || len(r.notes) != maxNotes {
+		t.Errorf("%d warnings, %d notes", len(r.warnings), len(r.notes))
+	}
+	for _, n := range r.notes {
+		if len(n) > maxNote+100 {
+			t.Errorf("a note has %d bytes", len(n))
+		}
+	}
+}
+
+// TestEquivalentVersions: a webhook for one version sees a write to another one as its own, and so does its patch.
+func TestEquivalentVersions(t *testing.T) {
+	r := newRig(t)
+	var seen admissionv1.AdmissionRequest
+	r.mutate(setup{
+		change: func(w *admissionregv1.MutatingWebhook) {
+			w.Rules[0].APIGroups, w.Rules[0].APIVersions, w.Rules[0].Resources = []string{"autoscaling"}, []string{"v1"}, []string{"horizontalpodautoscalers"}
+		},
+		answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			seen = *req
+			return patchWith(`[{"op":"add","path":"/spec/targetCPUUtilizationPercentage","value":42}]`)(req)
+		},
+	})
+	hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "ns"}}
+	a := r.write("create", "autoscaling/v2", "horizontalpodautoscalers", hpa, nil)
+	if err := r.rounds(a, nil); err != nil {
+		t.Fatal(err)
+	}
+	if seen.Kind.Version != "v1" || seen.Resource.Version != "v1" || seen.RequestKind.Version != "v2" || seen.RequestResource.Version != "v2" ||
+		!strings.Contains(string(seen.Object.Raw), `"apiVersion":"autoscaling/v1"`) {
+		t.Errorf("seen %+v, %s", seen, seen.Object.Raw)
+	}
+	if m := hpa.Spec.Metrics; len(m) != 1 || m[0].Resource == nil || *m[0].Resource.Target.AverageUtilization != 42 {
+		t.Errorf("metrics %+v", m)
+	}
+}
+
+// TestScale: a webhook sees the Scale of a Deployment, and changes the Deployment by it.
+func TestScale(t *testing.T) {
+	r := newRig(t)
+	var seen admissionv1.AdmissionRequest
+	r.mutate(setup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		seen = *req
+		return patchWith(`[{"op":"replace","path":"/spec/replicas","value":7}]`)(req)
+	}})
+	d := func(n int32) *appsv1.Deployment {
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "ns"}, Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{}, Paused: true}}
+	}
+	next := d(2)
+	if err := r.rounds(r.write("update", "apps/v1", "deployments/scale", next, d(1)), nil); err != nil {
+		t.Fatal(err)
+	}
+	if seen.Kind.Kind != "Scale" || seen.SubResource != "scale" || seen.Resource.Resource != "deployments" || !strings.Contains(string(seen.OldObject.Raw), `"replicas":1`) {
+		t.Errorf("seen %+v %s", seen, seen.Object.Raw)
+	}
+	if *next.Spec.Replicas != 7 || !next.Spec.Paused {
+		t.Errorf("spec %+v", next.Spec)
+	}
+}
+
+// TestActions: the body of an action is the object.
+func TestActions(t *testing.T) {
+	r := newRig(t)
+	var seen admissionv1.AdmissionRequest
+	r.mutate(setup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		seen = *req
+		return patchWith(`[{"op":"add","path":"/deleteOptions","value":{"gracePeriodSeconds":5}}]`)(req)
+	}})
+	e := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}
+	if err := r.rounds(r.write("create", "v1", "pods/eviction", e, nil), nil); err != nil {
+		t.Fatal(err)
+	}
+	if seen.Kind.Kind != "Eviction" || seen.Resource.Resource != "pods" || seen.SubResource != "eviction" || e.DeleteOptions == nil || *e.DeleteOptions.GracePeriodSeconds != 5 {
+		t.Errorf("seen %+v, eviction %+v", seen, e)
+	}
+}
+
+// TestDeletionsAndConnections have no object that could be changed.
+func TestDeletionsAndConnections(t *testing.T) {
+	r := newRig(t)
+	var seen admissionv1.AdmissionRequest
+	answer := allow
+	r.mutate(setup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		seen = *req
+		return answer(req)
+	}})
+	deletion := r.write("delete", "v1", "pods", nil, pod("p"))
+	connection := r.write("connect", "v1", "pods/exec", nil, nil)
+	connection.Reinvocation = nil
+	connection.Connect = &corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodExecOptions"}, Command: []string{"sh"}}
+	for _, test := range []struct {
+		a    *kind.Admission
+		want string
+	}{
+		{deletion, "DELETE Pod  true"},
+		{connection, `CONNECT PodExecOptions {"kind":"PodExecOptions","apiVersion":"v1","command":["sh"]} false`},
+	} {
+		if err := r.mutating.Admit(t.Context(), test.a); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(seen.Operation, " ", seen.Kind.Kind, " ", string(seen.Object.Raw), " ", len(seen.OldObject.Raw) > 0); got != test.want {
+			t.Errorf("got %s, want %s", got, test.want)
+		}
+	}
+	answer = patchWith(`[{"op":"add","path":"/x","value":1}]`)
+	for _, a := range []*kind.Admission{deletion, connection} {
+		wantError(t, r.mutating.Admit(t.Context(), a), `admission webhook "hook.example.com" attempted to modify the object, which is not supported for this operation`)
+	}
+}
+
+// TestGeneratedNames: nobody is told the name before it is certain, and a webhook that does not give one leaves it as it is.
+func TestGeneratedNames(t *testing.T) {
+	r := newRig(t)
+	var seen []string
+	see := func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		seen = append(seen, fmt.Sprintf("%q %t", req.Name, strings.Contains(string(req.Object.Raw), `"web-x4k9z"`)))
+		return allow(req)
+	}
+	r.mutate(setup{configuration: "a", answer: trail("a")})
+	r.mutate(setup{configuration: "b", answer: see})
+	r.validate(setup{configuration: "c", answer: see})
+	p := pod("web-x4k9z")
+	p.GenerateName = "web-"
+	a := r.write("create", "v1", "pods", p, nil)
+	if err := r.rounds(a, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.Final = true
+	if err := r.validating.Admit(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(seen, ", "); got != `"" false, "web-x4k9z" true` || p.Name != "web-x4k9z" {
+		t.Errorf("seen %s, name %s", got, p.Name)
+	}
+}
+
+// TestCustomObjects: those of custom resources have no Go type.
+func TestCustomObjects(t *testing.T) {
+	r := newRig(t)
+	r.mutate(setup{answer: patchWith(`[{"op":"add","path":"/spec/size","value":3}]`)})
+	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+	def := &kind.Def{GroupVersionKind: gvk, Plural: "widgets", New: func() kind.Object { return &unstructured.Unstructured{} }, Default: func(o kind.Object) {
+		_ = unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, "red", "spec", "colour")
+	}}
+	r.defs = append(r.defs, def)
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w", "namespace": "ns"}, "spec": map[string]any{"n": int64(1)}}}
+	if err := r.rounds(r.write("create", "example.com/v1", "widgets", u, nil), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%v %T", u.Object["spec"], u.Object["spec"].(map[string]any)["size"]); got != "map[colour:red n:1 size:3] int64" {
+		t.Errorf("spec %s", got)
+	}
+}
+
+// TestConnectionsAreReused: a webhook that answers keeps its connection.
+func TestConnectionsAreReused(t *testing.T) {
+	r := newRig(t)
+	remotes := map[string]bool{}
+	r.validate(setup{serve: func(w http.ResponseWriter, req *http.Request) {
+		remotes[req.RemoteAddr] = true
+		http.Error(w, "no", http.StatusTeapot)
+	}})
+	for range 10 {
+		_ = r.validating.Admit(t.Context(), r.createPod())
+	}
+	if len(remotes) != 1 {
+		t.Errorf("%d connections for 10 reviews", len(remotes))
+	}
+}

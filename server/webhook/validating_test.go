@@ -1,0 +1,144 @@
+package webhook
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestParallel: validating webhooks are asked at the same time, and the first refusal by their order is the answer.
+func TestParallel(t *testing.T) {
+	r := newRig(t)
+	both := make(chan struct{}, 2)
+	for _, name := range []string{"a", "b", "c"} {
+		r.validate(setup{configuration: name, name: name + ".example.com", answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			if name == "c" {
+				return allow(req)
+			}
+			both <- struct{}{}
+			for deadline := time.Now().Add(5 * time.Second); len(both) < 2 && time.Now().Before(deadline); {
+				time.Sleep(time.Millisecond)
+			}
+			out := &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "waited in vain"}}
+			if len(both) == 2 {
+				out.Result.Message = "met"
+			}
+			return out
+		}})
+	}
+	wantError(t, r.validating.Admit(t.Context(), r.createPod()), `admission webhook "a.example.com" denied the request: met`)
+}
+
+// TestMatchConditions decide whether a webhook is asked; what cannot be evaluated is its failurePolicy's matter.
+func TestMatchConditions(t *testing.T) {
+	for expression, want := range map[string]string{
+		`object.metadata.name == "name"`:                                                                 "asked",
+		`object.metadata.name == "other"`:                                                                "",
+		`request.operation == "CREATE" && request.userInfo.username == "jane"`:                           "asked",
+		`request.kind.kind == "Pod" && request.resource.resource == "pods" && !has(request.subResource)`: "asked",
+		`oldObject == null`: "asked",
+		`authorizer.group("").resource("pods").namespace("ns").check("dance").allowed()`:  "asked",
+		`authorizer.group("").resource("pods").namespace("ns").check("delete").allowed()`: "",
+		`object.spec.nothing == 1`: `pods "name" is forbidden: expression 'object.spec.nothing == 1' resulted in error: no such key: nothing`,
+		`[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, true)))))))`: `pods "name" is forbidden: `,
+	} {
+		for _, policy := range []admissionregv1.FailurePolicyType{admissionregv1.Fail, admissionregv1.Ignore} {
+			for _, mutating := range []bool{true, false} {
+				r := newRig(t)
+				asked := ""
+				plugin := r.add(setup{
+					change: func(w *admissionregv1.MutatingWebhook) {
+						w.FailurePolicy = &policy
+						w.MatchConditions = []admissionregv1.MatchCondition{{Name: "c", Expression: expression}}
+					},
+					answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+						asked = "asked"
+						return allow(req)
+					},
+				}, mutating)
+				err := plugin.Admit(t.Context(), r.createPod())
+				switch {
+				case strings.HasPrefix(want, "pods") && policy == admissionregv1.Fail:
+					if err == nil || !strings.HasPrefix(err.Error(), want) || asked != "" {
+						t.Errorf("%s: %v, %s", expression, err, asked)
+					}
+				case strings.HasPrefix(want, "pods"):
+					if err != nil || asked != "" {
+						t.Errorf("%s: %v, %s", expression, err, asked)
+					}
+				case err != nil || asked != want:
+					t.Errorf("%s: %v, %q, want %q", expression, err, asked, want)
+				}
+			}
+		}
+	}
+}
+
+// TestOlderReviews: a webhook that knows v1beta1 alone is asked so, and its answers are not checked as those of v1 are.
+func TestOlderReviews(t *testing.T) {
+	r := newRig(t)
+	r.mutate(setup{
+		change: func(w *admissionregv1.MutatingWebhook) { w.AdmissionReviewVersions = []string{"v7", "v1beta1", "v1"} },
+		answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			return &admissionv1.AdmissionResponse{UID: "another", Allowed: true, Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"old":"yes"}}]`)}
+		},
+	})
+	a := r.createPod()
+	if err := r.mutating.Admit(t.Context(), a); err != nil || a.Object.GetLabels()["old"] != "yes" {
+		t.Errorf("%v, %v", err, a.Object.GetLabels())
+	}
+}
+
+// TestPanicsAreErrors: a fault in asking one webhook ends one write, not the server.
+func TestPanicsAreErrors(t *testing.T) {
+	r := newRig(t)
+	r.validate(setup{answer: allow})
+	a := r.createPod()
+	a.User = nil
+	wantError(t, r.validating.Admit(t.Context(), a), `ValidatingAdmissionWebhook/hook.example.com has panicked`)
+}
+
+// TestMetrics have the names and labels of upstream's.
+func TestMetrics(t *testing.T) {
+	r := newRig(t)
+	r.validate(setup{answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: 900}}
+	}})
+	r.mutate(setup{configuration: "open", name: "open.example.com", change: func(w *admissionregv1.MutatingWebhook) {
+		w.FailurePolicy, w.ClientConfig.URL = new(admissionregv1.Ignore), new("https://127.0.0.1:1")
+	}})
+	_ = r.validating.Admit(t.Context(), r.createPod())
+	_ = r.mutating.Admit(t.Context(), r.createPod())
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r.metrics)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			line := f.GetName()
+			for _, l := range m.GetLabel() {
+				line += " " + l.GetValue()
+			}
+			got = append(got, line)
+		}
+	}
+	want := []string{
+		"apiserver_admission_webhook_admission_duration_seconds hook.example.com CREATE true validating",
+		"apiserver_admission_webhook_admission_duration_seconds open.example.com CREATE false admit",
+		"apiserver_admission_webhook_fail_open_count open.example.com admit",
+		"apiserver_admission_webhook_rejection_count no_error hook.example.com CREATE 600 validating",
+		"apiserver_admission_webhook_request_total 503 open.example.com CREATE false admit",
+		"apiserver_admission_webhook_request_total 600 hook.example.com CREATE true validating",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
