@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +21,8 @@ type Cluster struct {
 	name   string
 	client client.Client
 	views  map[schema.GroupResource]client.View
+	later  sync.Map      // of resources that are followed: *followed by schema.GroupResource
+	again  chan struct{} // has Follow be asked again
 	may    map[schema.GroupResource][]string
 	events *client.Recorder
 }
@@ -32,7 +35,7 @@ func open(ctx context.Context, log *slog.Logger, c client.Client, ctl *Controlle
 	}
 	out := &Cluster{
 		name: ctl.Name, client: c, views: map[schema.GroupResource]client.View{}, may: map[schema.GroupResource][]string{},
-		events: client.NewRecorder(c, component, log),
+		events: client.NewRecorder(c, component, log), again: make(chan struct{}, 1),
 	}
 	for _, on := range ctl.views() {
 		if on == Any() {
@@ -50,8 +53,16 @@ func open(ctx context.Context, log *slog.Logger, c client.Client, ctl *Controlle
 	return out, nil
 }
 
-// View returns a declared view.
-func (c *Cluster) View(on schema.GroupResource) client.View { return c.views[on] }
+// View returns a declared view, or that of a resource which the controller follows; nil if there is none.
+func (c *Cluster) View(on schema.GroupResource) client.View {
+	if v := c.views[on]; v != nil {
+		return v
+	}
+	if f := c.followed(on); f != nil {
+		return f.view
+	}
+	return nil
+}
 
 // Open opens a view of a resource that could not be named beforehand; Reads has Any then.
 func (c *Cluster) Open(ctx context.Context, on schema.GroupResource) (client.View, error) {
@@ -66,10 +77,14 @@ func (c *Cluster) Event(about kind.Object, eventType, reason, format string, arg
 // settle waits until the views show what a look has written.
 func (c *Cluster) settle(ctx context.Context, t *client.Trail) error {
 	for on, rev := range t.Writes() {
+		var err error
 		if v := c.views[on]; v != nil {
-			if err := v.Reach(ctx, rev); err != nil {
-				return fmt.Errorf("wait for the view of %s: %w", on, err)
-			}
+			err = v.Reach(ctx, rev)
+		} else if f := c.followed(on); f != nil {
+			err = f.reach(ctx, rev)
+		}
+		if err != nil {
+			return fmt.Errorf("wait for the view of %s: %w", on, err)
 		}
 	}
 	return nil

@@ -63,6 +63,8 @@ type Controller struct {
 	// When leaves out changes of For that do not matter, as in Trigger.
 	When     func(old, now kind.Object) bool
 	Triggers []Trigger
+	// Follow, if there, has the controller see resources that come and go while it runs.
+	Follow *Follow
 	// Reads are views it needs besides those of For and Triggers. Any() stands for whatever it opens itself.
 	Reads []schema.GroupResource
 	// Writes is all it may change; anything else is refused. Events need not be named.
@@ -83,6 +85,9 @@ func (c *Controller) views() []schema.GroupResource {
 	out := append([]schema.GroupResource{c.For}, c.Reads...)
 	for _, t := range c.Triggers {
 		out = append(out, t.On)
+	}
+	if c.Follow != nil {
+		out = append(out, gr.CustomResourceDefinitions)
 	}
 	return out
 }
@@ -136,6 +141,10 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 				t.wake(cluster, q, ev, own)
 			}
 		})
+	}
+	if ctl.Follow != nil {
+		f := &follower{Follow: ctl.Follow, cluster: cluster, log: log, queue: q, own: own}
+		wg.Go(func() { f.run(ctx) })
 	}
 	for range max(1, ctl.Workers) {
 		wg.Go(func() { work(ctx, log, cluster, q, &ctl) })

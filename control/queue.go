@@ -12,7 +12,7 @@ import (
 type queue struct {
 	mu      sync.Mutex // guards what follows
 	state   map[Key]state
-	fails   map[Key]int
+	fails   map[Key]failure
 	causes  map[Key]cause // the newest for each key that waits
 	order   []Key
 	timers  map[Key]*time.Timer
@@ -39,7 +39,7 @@ const (
 )
 
 func newQueue() *queue {
-	return &queue{state: map[Key]state{}, fails: map[Key]int{}, causes: map[Key]cause{}, timers: map[Key]*time.Timer{}, since: map[Key]time.Time{}, wake: make(chan struct{}, 1)}
+	return &queue{state: map[Key]state{}, fails: map[Key]failure{}, causes: map[Key]cause{}, timers: map[Key]*time.Timer{}, since: map[Key]time.Time{}, wake: make(chan struct{}, 1)}
 }
 
 // add brings a key, and says why; a cause at revision 0 is none.
@@ -119,8 +119,12 @@ func (q *queue) done(k Key, again time.Duration, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err != nil {
-		again = min(firstDelay<<min(q.fails[k], 18), lastDelay)
-		q.fails[k]++
+		f := q.fails[k]
+		again = min(firstDelay<<min(f.times, 18), lastDelay)
+		if f.times == 0 {
+			f.since = time.Now()
+		}
+		q.fails[k] = failure{f.times + 1, f.since, err}
 		if q.retries != nil {
 			q.retries.Inc()
 		}

@@ -35,6 +35,7 @@ func (f *feed) Get(string, string) (kind.Object, bool)        { return nil, fals
 func (f *feed) List(string) iter.Seq[kind.Object]             { return func(func(kind.Object) bool) {} }
 func (f *feed) By(client.Index, string) iter.Seq[kind.Object] { return f.List("") }
 func (f *feed) Reach(context.Context, int64) error            { return nil }
+func (f *feed) Unreadable(string) []string                    { return nil }
 func (f *feed) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
 		for {

@@ -18,7 +18,11 @@ type narrow interface {
 
 // source is the view whose changes wake a controller. Those that do not matter may be among them still.
 func (c *Cluster) source(on schema.GroupResource, of Key, when func(old, now kind.Object) bool) client.View {
-	v := c.views[on]
+	return sourceOf(c.views[on], of, when)
+}
+
+// sourceOf is the part of a view whose changes wake a controller.
+func sourceOf(v client.View, of Key, when func(old, now kind.Object) bool) client.View {
 	if n, ok := v.(narrow); ok {
 		return n.Only(client.Scope{Namespace: of.Namespace, Name: of.Name}, when)
 	}

@@ -31,6 +31,11 @@ func Self(_ *Cluster, o kind.Object) iter.Seq[Key] {
 	return func(yield func(Key) bool) { yield(KeyOf(o)) }
 }
 
+// Home wakes the namespace that an object is in.
+func Home(_ *Cluster, o kind.Object) iter.Seq[Key] {
+	return func(yield func(Key) bool) { yield(Key{Name: o.GetNamespace()}) }
+}
+
 // OnNode wakes the Pods that are bound to a node.
 func OnNode(c *Cluster, node kind.Object) iter.Seq[Key] {
 	return func(yield func(Key) bool) {

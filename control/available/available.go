@@ -1,5 +1,5 @@
-// Package available writes the conditions that say whether a piece of the API server's own configuration works: Available of
-// the APIServices that this server serves itself, and Dangling of the FlowSchemas.
+// Package available writes the conditions that say whether a piece of the API server's own configuration works: Available of the
+// APIServices, both those that this server serves itself and those of aggregated servers, and Dangling of the FlowSchemas.
 package available
 
 import (
@@ -19,7 +19,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// APIServices returns the loop that keeps local APIServices available. Those of other servers are the aggregator's.
+// APIServices returns the loop that keeps local APIServices available. Those of other servers are the business of Aggregated.
 func APIServices() control.Controller {
 	return control.Controller{
 		Name: "local-availability-controller", For: gr.APIServices, Writes: []control.Write{{On: gr.APIServices, Do: "update/status"}},
@@ -46,20 +46,9 @@ func local(s *apiregistrationv1.APIService, now time.Time) (conditions []apiregi
 		return nil, false
 	}
 	want := apiregistrationv1.APIServiceCondition{
-		Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue, LastTransitionTime: metav1.NewTime(now),
-		Reason: "Local", Message: "Local APIServices are always available",
+		Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue, Reason: "Local", Message: "Local APIServices are always available",
 	}
-	at := slices.IndexFunc(s.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool { return c.Type == apiregistrationv1.Available })
-	if at < 0 {
-		return append(slices.Clone(s.Status.Conditions), want), true
-	}
-	have := s.Status.Conditions[at]
-	if have.Status == want.Status {
-		want.LastTransitionTime = have.LastTransitionTime
-	}
-	conditions = slices.Clone(s.Status.Conditions)
-	conditions[at] = want
-	return conditions, have != want
+	return with(s.Status.Conditions, want, now)
 }
 
 // FlowSchemas returns the loop that tells which flow schemas name a priority level that is not there.

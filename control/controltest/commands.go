@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/internal/textcase"
-	"proa.dev/kinds"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 )
@@ -24,8 +23,10 @@ import (
 // do runs one step and returns it with what came of it. The commands:
 //
 //	create              makes the objects of the body (YAML documents; a status is stored too)
+//	refused TEXT        tries to make the objects of the body; the error must contain the text
 //	change KIND NAME    merges the body (YAML) into an object, its status included
 //	delete KIND NAME [background|foreground|orphan] [grace=N]
+//	own RESOURCE NAME RESOURCE OWNER [blocking|controller]  makes an object name another one as its owner
 //	ready NAME...       what a node would do to Pods: run and be ready; NAME may have * and ?
 //	unready NAME...     run, and not be ready
 //	succeed NAME...     end well
@@ -48,10 +49,18 @@ func (s *stage) do(st step) string {
 	case "exact":
 	case "create":
 		err = s.create(st.body)
+	case "refused":
+		if err = s.create(st.body); err == nil || !strings.Contains(err.Error(), strings.Join(args, " ")) {
+			err = fmt.Errorf("the error is %v", err)
+		} else {
+			err = nil
+		}
 	case "change":
 		err = s.change(args[0], args[1], st.body)
 	case "delete":
 		err = s.remove(args)
+	case "own":
+		err = s.own(args)
 	case "ready", "unready", "succeed", "fail":
 		err = s.pods(st.name(), args)
 	case "bind":
@@ -100,7 +109,7 @@ func (s *stage) settle() {
 }
 
 // compare fails the test when an output is not what the script says. Under a perturbation Events, the order and numbers of
-// generated names, and when a taint was added, may differ.
+// generated names, and when a taint was added or a condition changed, may differ.
 func (s *stage) compare(st step, out string) {
 	want := st.body
 	if s.perturb != nil {
@@ -117,7 +126,7 @@ func (s *stage) compare(st step, out string) {
 func blur(text string) string {
 	var lines []string
 	for line := range strings.Lines(generated.ReplaceAllString(text, "~")) {
-		lines = append(lines, strings.Join(strings.Fields(added.ReplaceAllString(ages.ReplaceAllString(line, " AGE "), "timeAdded: TIME")), " "))
+		lines = append(lines, strings.Join(strings.Fields(moments.ReplaceAllString(ages.ReplaceAllString(line, " AGE "), "$1: TIME")), " "))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
@@ -125,7 +134,7 @@ func blur(text string) string {
 
 func (s *stage) create(body string) error {
 	for _, doc := range documents(body) {
-		def, obj, err := decode(doc)
+		def, obj, err := s.decode(doc)
 		if err != nil {
 			return err
 		}
@@ -167,8 +176,19 @@ func (s *stage) create(body string) error {
 // store writes an object over whatever it is by now: a controller may have been faster than the script.
 func (s *stage) store(def *kind.Def, obj kind.Object, sub string) error {
 	obj.SetResourceVersion("")
-	_, err := s.cluster.Client.Update(s.Context(), def.Resource(), obj, sub)
-	return err
+	for {
+		if def.IsCustom() { // whose updates must say what they change
+			now, err := s.cluster.Client.Get(s.Context(), def.Resource(), obj.GetNamespace(), obj.GetName(), "")
+			if err != nil {
+				return err
+			}
+			obj.SetResourceVersion(now.GetResourceVersion())
+		}
+		_, err := s.cluster.Client.Update(s.Context(), def.Resource(), obj.DeepCopyObject().(kind.Object), sub)
+		if !apierrors.IsConflict(err) || !def.IsCustom() {
+			return err
+		}
+	}
 }
 
 func documents(body string) (out []string) {
@@ -181,12 +201,12 @@ func documents(body string) (out []string) {
 }
 
 // decode makes the object of a document, in its stored version.
-func decode(doc string) (*kind.Def, kind.Object, error) {
+func (s *stage) decode(doc string) (*kind.Def, kind.Object, error) {
 	var tm metav1.TypeMeta
 	if err := yaml.Unmarshal([]byte(doc), &tm); err != nil {
 		return nil, nil, err
 	}
-	for _, def := range kinds.All() {
+	for _, def := range s.cluster.Server.Resources() {
 		if def.GroupVersionKind == tm.GroupVersionKind() && def.Hub == nil {
 			obj := def.New()
 			return def, obj, yaml.UnmarshalStrict([]byte(doc), obj)
@@ -263,6 +283,24 @@ func (s *stage) remove(args []string) error {
 	return s.cluster.Client.Delete(s.Context(), def.Resource(), obj.GetNamespace(), obj.GetName(), options)
 }
 
+// own adds an owner to an object.
+func (s *stage) own(args []string) error {
+	owners, owner, err := s.find(args[2], args[3])
+	if err != nil {
+		return err
+	}
+	def, obj, err := s.find(args[0], args[1])
+	if err != nil {
+		return err
+	}
+	how := strings.Join(args[4:], "")
+	obj.SetOwnerReferences(append(obj.GetOwnerReferences(), metav1.OwnerReference{
+		APIVersion: owners.GroupVersion().String(), Kind: owners.Kind, Name: owner.GetName(), UID: owner.GetUID(),
+		BlockOwnerDeletion: new(how == "blocking"), Controller: new(how == "controller"),
+	}))
+	return s.store(def, obj, "")
+}
+
 // find reads an object by the name it is shown as.
 func (s *stage) find(resource, name string) (*kind.Def, kind.Object, error) {
 	def, objects, err := s.list(resource)
@@ -279,7 +317,7 @@ func (s *stage) find(resource, name string) (*kind.Def, kind.Object, error) {
 
 // list reads the objects of a resource, oldest first.
 func (s *stage) list(resource string) (*kind.Def, []kind.Object, error) {
-	for _, def := range kinds.All() {
+	for _, def := range s.cluster.Server.Resources() {
 		if def.Hub != nil || (def.Plural != resource && def.Singular != resource && !slices.Contains(def.Short, resource)) {
 			continue
 		}

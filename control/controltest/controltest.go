@@ -49,6 +49,22 @@ import (
 // Scripts runs every script that matches a pattern, as in filepath.Glob, over the controllers. Besides them only the loops
 // run that every cluster leans on: default service accounts and the root CA.
 func Scripts(t *testing.T, pattern string, controllers ...control.Controller) {
+	scripts(t, pattern, cast{controllers: controllers})
+}
+
+// ScriptsOfServer runs scripts over controllers that the server itself would run, by their names. They know the custom resources of the
+// script.
+func ScriptsOfServer(t *testing.T, pattern string, names ...string) {
+	scripts(t, pattern, cast{names: names})
+}
+
+// cast is who plays in a script: controllers of the test, or those of the server with some names.
+type cast struct {
+	controllers []control.Controller
+	names       []string
+}
+
+func scripts(t *testing.T, pattern string, c cast) {
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no script matches %s (%v)", pattern, err)
@@ -61,7 +77,7 @@ func Scripts(t *testing.T, pattern string, controllers ...control.Controller) {
 		name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 		steps := parse(string(text))
 		t.Run(name, func(t *testing.T) {
-			got := play(t, steps, controllers, nil)
+			got := play(t, steps, c, nil)
 			if textcase.Update() {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -72,7 +88,7 @@ func Scripts(t *testing.T, pattern string, controllers ...control.Controller) {
 			continue
 		}
 		for _, p := range perturbations() {
-			t.Run(name+"/"+p.name, func(t *testing.T) { play(t, steps, controllers, &p) })
+			t.Run(name+"/"+p.name, func(t *testing.T) { play(t, steps, c, &p) })
 		}
 	}
 }
@@ -93,13 +109,16 @@ type stage struct {
 }
 
 // play runs a script and returns it with the outputs it really had.
-func play(t *testing.T, steps []step, controllers []control.Controller, p *perturbation) (got string) {
+func play(t *testing.T, steps []step, c cast, p *perturbation) (got string) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{T: t, controllers: controllers, perturb: p, names: map[string]string{}, counts: map[string]int{}, uids: map[string]bool{}}
-		s.cluster = proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), except(controllers, accounts, roots))
-		for _, c := range controllers {
-			s.permit(c)
+		s := &stage{T: t, controllers: c.controllers, perturb: p, names: map[string]string{}, counts: map[string]int{}, uids: map[string]bool{}}
+		s.cluster = proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), s.take(c.names, accounts, roots))
+		if len(s.controllers) < len(c.names) {
+			t.Fatalf("the server has only %d controllers of %v", len(s.controllers), c.names)
+		}
+		for _, ctl := range s.controllers {
+			s.permit(ctl)
 		}
 		s.begun()
 		synctest.Wait() // until hop 3 has seen the roles
@@ -154,13 +173,16 @@ const (
 	roots    = "root-ca-cert-publisher"
 )
 
-// except keeps some of a cluster's controllers, and of those none that is under test.
-func except(tested []control.Controller, keep ...string) proatest.Option {
+// take keeps some of a cluster's controllers, and of those none that is under test. Controllers with some names become those under test.
+func (s *stage) take(names []string, keep ...string) proatest.Option {
 	return func(c *run.Config) {
 		c.Loops = func(all []control.Controller) []control.Controller {
+			if len(names) > 0 {
+				s.controllers = slices.DeleteFunc(slices.Clone(all), func(ctl control.Controller) bool { return !slices.Contains(names, ctl.Name) })
+			}
 			return slices.DeleteFunc(all, func(ctl control.Controller) bool {
 				same := func(t control.Controller) bool { return t.Name == ctl.Name }
-				return !slices.Contains(keep, ctl.Name) || slices.ContainsFunc(tested, same)
+				return !slices.Contains(keep, ctl.Name) || slices.ContainsFunc(s.controllers, same)
 			})
 		}
 	}

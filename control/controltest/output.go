@@ -21,7 +21,7 @@ var (
 	generated = regexp.MustCompile(`~\d+`)
 	refused   = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}" is forbidden`) // a name that was generated in vain
 	ages      = regexp.MustCompile(`\s(\d+[smhd])+(\s|$)`)
-	added     = regexp.MustCompile(`timeAdded: .*`)
+	moments   = regexp.MustCompile(`(timeAdded|lastTransitionTime): .*`)
 )
 
 // learn gives an object with a generated name the name it is shown as, and remembers its UID.

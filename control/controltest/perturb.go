@@ -313,6 +313,9 @@ func (b *behind) Events(ctx context.Context) iter.Seq[client.Event] {
 	}
 }
 
+// Unreadable returns what the view itself cannot decode.
+func (b *behind) Unreadable(namespace string) []string { return b.inner.Unreadable(namespace) }
+
 // Reach waits until the past has come as far.
 func (b *behind) Reach(ctx context.Context, rev int64) error {
 	if rev == 0 {

@@ -1,36 +1,21 @@
-// Package definition lets go of custom resource definitions that are being deleted. Their instances would have to go
-// first; as long as custom resources are stored definitions only, there are none.
+// Package definition gives custom resource definitions their status and lets those go that are being deleted.
+//
+// The first loop decides which names a definition gets, and so whether its resource is served: names are unique in a group, and who had
+// them first keeps them. Its keys are groups, so that a thousand definitions of one group that come at once are decided together.
+// The second loop deletes the objects of a definition that is being deleted, and then removes its finalizer.
 package definition
 
 import (
-	"context"
-	"slices"
-	"time"
-
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
 )
 
-// Controller returns the loop.
-func Controller() control.Controller {
-	definitions := schema.GroupResource{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"}
-	return control.Controller{
-		Name: "crd-finalizer", For: definitions, Writes: []control.Write{{On: definitions, Do: "update/status"}},
-		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
-			o, found := c.View(definitions).Get("", k.Name)
-			if !found || o.GetDeletionTimestamp() == nil || !slices.Contains(o.GetFinalizers(), apiextensionsv1.CustomResourceCleanupFinalizer) {
-				return 0, nil
-			}
-			next := o.DeepCopyObject().(*apiextensionsv1.CustomResourceDefinition)
-			next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == apiextensionsv1.CustomResourceCleanupFinalizer })
-			_, err := c.Update(ctx, definitions, next, "status")
-			if apierrors.IsNotFound(err) {
-				err = nil
-			}
-			return 0, err
-		},
-	}
+// crd is short for the kind that this package is about.
+type crd = apiextensionsv1.CustomResourceDefinition
+
+// Controllers returns the loops. isBuiltIn says that a resource is served whether or not it has a definition.
+func Controllers(isBuiltIn func(schema.GroupResource) bool) []control.Controller {
+	return []control.Controller{statusController(), cleanupController(isBuiltIn)}
 }

@@ -5,7 +5,6 @@ package extensiontrust
 import (
 	"context"
 	"encoding/json"
-	"iter"
 	"maps"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	"proa.dev/control"
 	"proa.dev/kinds/gr"
-	"proa.dev/kinds/kind"
 )
 
 const name = "extension-apiserver-authentication"
@@ -35,27 +33,13 @@ func Controller(trust func() Trust) control.Controller {
 	return control.Controller{
 		Name: "cluster-authentication-trust-controller", For: gr.Namespaces, Writes: []control.Write{{On: gr.ConfigMaps, Do: "create update"}},
 		Triggers: []control.Trigger{{
-			On: gr.ConfigMaps, Of: control.Key{Namespace: metav1.NamespaceSystem, Name: name},
-			Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
-				return func(yield func(control.Key) bool) { yield(control.Key{Name: o.GetNamespace()}) }
-			},
+			On: gr.ConfigMaps, Of: control.Key{Namespace: metav1.NamespaceSystem, Name: name}, Keys: control.Home,
 		}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
-			if k.Name != metav1.NamespaceSystem || !control.Living(c.View(gr.Namespaces), k.Name) {
+			if k.Name != metav1.NamespaceSystem {
 				return 0, nil
 			}
-			have, _ := c.View(gr.ConfigMaps).Get(k.Name, name)
-			was, _ := have.(*corev1.ConfigMap)
-			want := decide(was, trust())
-			var err error
-			switch {
-			case want == nil:
-			case was == nil:
-				_, err = c.Create(ctx, gr.ConfigMaps, want)
-			default:
-				_, err = c.Update(ctx, gr.ConfigMaps, want, "")
-			}
-			return 0, control.Settled(err)
+			return 0, control.KeepConfigMap(ctx, c, k.Name, name, func(have *corev1.ConfigMap) *corev1.ConfigMap { return decide(have, trust()) })
 		},
 	}
 }

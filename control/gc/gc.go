@@ -32,6 +32,7 @@ type Resource struct {
 	Kind       string
 	Versions   []string // those that are served
 	Namespaced bool
+	Custom     bool // it may go, and come again
 }
 
 // Resources are those of some descriptors, as the collector must know them.
@@ -40,9 +41,10 @@ func Resources(defs func() []*kind.Def) func() []Resource {
 		at := map[schema.GroupResource]int{}
 		all := defs()
 		for _, d := range all {
-			if d.Hub == nil && d.Allows("list") && d.Allows("watch") && d.Allows("delete") {
+			_, known := at[d.Resource()] // as another version of a custom resource
+			if !known && d.Hub == nil && d.Allows("list") && d.Allows("watch") && d.Allows("delete") {
 				at[d.Resource()] = len(out)
-				out = append(out, Resource{GroupResource: d.Resource(), Kind: d.Kind, Namespaced: d.Scope == kind.Namespaced})
+				out = append(out, Resource{GroupResource: d.Resource(), Kind: d.Kind, Namespaced: d.Scope == kind.Namespaced, Custom: d.IsCustom()})
 			}
 		}
 		for _, d := range all {
@@ -58,7 +60,9 @@ func Resources(defs func() []*kind.Def) func() []Resource {
 type Collector struct {
 	resources func() []Resource
 	table     atomic.Pointer[table]
-	later     sync.Map // of resources that came after the start: their views
+	// gone are the UIDs of owners that were seen to be deleted and whose dependents are still to be judged: their kind may be gone then,
+	// and nobody else could tell.
+	gone sync.Map
 }
 
 // table finds resources. It is immutable.
@@ -90,39 +94,40 @@ func (g *Collector) reload() *table {
 	return t
 }
 
-// Controller returns the loop over the resources that there are now. Run is for those that change.
+// Controller returns the loop. Its keys are objects of any resource, and namespaces, which stand for all that is in them.
 func (g *Collector) Controller() control.Controller {
-	ctl := g.loop(g.reload().all)
-	ctl.When = func(_, _ kind.Object) bool { return false } // namespaces are looked at as a whole only after a gap
-	return ctl
-}
-
-// loop follows some resources. Its keys are objects of any of them, and namespaces, which stand for all that is in them.
-func (g *Collector) loop(resources []Resource) control.Controller {
 	ctl := control.Controller{
 		Name: "generic-garbage-collector", Component: "garbage-collector-controller", For: gr.Namespaces, Workers: 8,
+		When:      func(_, _ kind.Object) bool { return false }, // namespaces are looked at as a whole only after a gap, and for a new kind of owners
 		Reads:     []schema.GroupResource{control.Any()},
 		Writes:    []control.Write{{On: control.Any(), Do: "get update delete"}},
 		Reconcile: g.reconcile,
+		Follow:    &control.Follow{Resources: g.custom, Trigger: g.trigger, WakeAll: true},
 	}
-	for _, r := range resources {
-		ctl.Triggers = append(ctl.Triggers, control.Trigger{
-			On: r.GroupResource, When: matters,
-			Keys: func(c *control.Cluster, o kind.Object) iter.Seq[control.Key] { return g.keys(c, r, o) },
-		})
+	for _, r := range g.reload().all {
+		if !r.Custom {
+			ctl.Triggers = append(ctl.Triggers, g.trigger(r.GroupResource))
+		}
 	}
 	return ctl
 }
 
-// view is that of a resource, or nil.
-func (g *Collector) view(c *control.Cluster, on schema.GroupResource) client.View {
-	if v := c.View(on); v != nil {
-		return v
+// custom lists the custom resources.
+func (g *Collector) custom(*control.Cluster) (out []schema.GroupResource) {
+	for _, r := range g.reload().all {
+		if r.Custom {
+			out = append(out, r.GroupResource)
+		}
 	}
-	if v, ok := g.later.Load(on); ok {
-		return v.(client.View)
+	return out
+}
+
+// trigger wakes the keys that changes of a resource concern.
+func (g *Collector) trigger(on schema.GroupResource) control.Trigger {
+	return control.Trigger{
+		On: on, When: matters,
+		Keys: func(c *control.Cluster, o kind.Object) iter.Seq[control.Key] { return g.keys(c, on, o) },
 	}
-	return nil
 }
 
 // keyOf names an object of any resource.
@@ -161,9 +166,9 @@ func blocks(r metav1.OwnerReference) bool {
 
 // keys are those that a change of an object makes worth a look: the object, if it may be garbage, or is waiting for its
 // dependents, or is gone and has some; and those of its owners that wait for it.
-func (g *Collector) keys(c *control.Cluster, r Resource, o kind.Object) iter.Seq[control.Key] {
+func (g *Collector) keys(c *control.Cluster, in schema.GroupResource, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
-		if g.worth(c, r, o) && !yield(keyOf(r.GroupResource, o.GetNamespace(), o.GetName(), o.GetUID())) {
+		if g.worth(c, in, o) && !yield(keyOf(in, o.GetNamespace(), o.GetName(), o.GetUID())) {
 			return
 		}
 		for _, ref := range o.GetOwnerReferences() {
@@ -171,7 +176,7 @@ func (g *Collector) keys(c *control.Cluster, r Resource, o kind.Object) iter.Seq
 			if !ok {
 				continue
 			}
-			v := g.view(c, on.GroupResource)
+			v := c.View(on.GroupResource)
 			if v == nil {
 				continue
 			}
@@ -183,11 +188,19 @@ func (g *Collector) keys(c *control.Cluster, r Resource, o kind.Object) iter.Seq
 	}
 }
 
-func (g *Collector) worth(c *control.Cluster, r Resource, o kind.Object) bool {
-	now, found := g.view(c, r.GroupResource).Get(o.GetNamespace(), o.GetName())
+func (g *Collector) worth(c *control.Cluster, in schema.GroupResource, o kind.Object) bool {
+	var now kind.Object
+	found := false
+	if v := c.View(in); v != nil {
+		now, found = v.Get(o.GetNamespace(), o.GetName())
+	}
 	switch {
 	case !found || now.GetUID() != o.GetUID():
-		return g.owns(c, o.GetUID())
+		if !g.owns(c, o.GetUID()) {
+			return false
+		}
+		g.gone.Store(o.GetUID(), true)
+		return true
 	case o.GetDeletionTimestamp() != nil:
 		return waits(o) || orphans(o)
 	}
@@ -204,7 +217,7 @@ func (g *Collector) suspect(c *control.Cluster, o kind.Object) bool {
 			}
 			continue
 		}
-		v := g.view(c, on.GroupResource)
+		v := c.View(on.GroupResource)
 		if v == nil {
 			return true
 		}
@@ -232,7 +245,7 @@ func (g *Collector) find(o kind.Object, ref metav1.OwnerReference) (on Resource,
 // dependents are the objects that name an owner.
 func (g *Collector) dependents(c *control.Cluster, uid types.UID) (out []item) {
 	for _, r := range g.table.Load().all {
-		if v := g.view(c, r.GroupResource); v != nil {
+		if v := c.View(r.GroupResource); v != nil {
 			for o := range v.By(client.ByOwner(), string(uid)) {
 				out = append(out, item{r, o})
 			}
@@ -243,7 +256,7 @@ func (g *Collector) dependents(c *control.Cluster, uid types.UID) (out []item) {
 
 func (g *Collector) owns(c *control.Cluster, uid types.UID) bool {
 	for _, r := range g.table.Load().all {
-		if v := g.view(c, r.GroupResource); v != nil {
+		if v := c.View(r.GroupResource); v != nil {
 			for range v.By(client.ByOwner(), string(uid)) {
 				return true
 			}
@@ -258,13 +271,17 @@ func (g *Collector) reconcile(ctx context.Context, c *control.Cluster, k control
 	if !ok {
 		return 0, l.namespace(ctx, k.Name)
 	}
-	v := g.view(c, on)
-	if v == nil {
-		return 0, nil // the resource is gone, and all its objects
+	var o kind.Object
+	found := false
+	if v := c.View(on); v != nil {
+		o, found = v.Get(k.Namespace, name)
 	}
-	o, found := v.Get(k.Namespace, name)
 	if !found || o.GetUID() != uid {
-		return 0, l.each(ctx, g.dependents(c, uid), l.judge)
+		err := l.each(ctx, g.dependents(c, uid), l.judge)
+		if err == nil {
+			g.gone.Delete(uid)
+		}
+		return 0, err
 	}
 	at := slices.IndexFunc(g.table.Load().all, func(r Resource) bool { return r.GroupResource == on })
 	if at < 0 {

@@ -66,7 +66,7 @@ func (l *look) one(ctx context.Context, it item) error {
 func (l *look) namespace(ctx context.Context, name string) error {
 	var items []item
 	for _, r := range l.g.table.Load().all {
-		if v := l.g.view(l.c, r.GroupResource); v != nil && (r.Namespaced || name == metav1.NamespaceSystem) {
+		if v := l.c.View(r.GroupResource); v != nil && (r.Namespaced || name == metav1.NamespaceSystem) {
 			in := name
 			if !r.Namespaced {
 				in = ""
@@ -109,12 +109,13 @@ func (l *look) stand(ctx context.Context, it item, ref metav1.OwnerReference) (s
 	if !ok {
 		if on.Namespaced {
 			l.tell(it, on, ref)
+			return unknown, nil
 		}
-		return unknown, nil
+		return l.unserved(ref), nil
 	}
-	v := l.g.view(l.c, on.GroupResource)
+	v := l.c.View(on.GroupResource)
 	if v == nil {
-		return unknown, nil
+		return l.unserved(ref), nil
 	}
 	owner, found := v.Get(namespace, ref.Name)
 	if !found || owner.GetUID() != ref.UID {
@@ -134,6 +135,15 @@ func (l *look) stand(ctx context.Context, it item, ref metav1.OwnerReference) (s
 		return waiting, nil
 	}
 	return solid, nil
+}
+
+// unserved is the standing of a reference to an owner of a kind that is not served: nobody can tell, unless the owner was seen to be
+// deleted. A definition goes right after the last of its objects.
+func (l *look) unserved(ref metav1.OwnerReference) standing {
+	if _, gone := l.g.gone.Load(ref.UID); gone {
+		return dangling
+	}
+	return unknown
 }
 
 // stored looks for an owner in the store and returns it, or nil.
@@ -174,10 +184,12 @@ func (l *look) elsewhere(on Resource, uid types.UID) bool {
 	if there, known := l.told[uid]; known {
 		return there
 	}
-	for o := range l.g.view(l.c, on.GroupResource).List("") {
-		if o.GetUID() == uid {
-			l.told[uid] = true
-			return true
+	if v := l.c.View(on.GroupResource); v != nil {
+		for o := range v.List("") {
+			if o.GetUID() == uid {
+				l.told[uid] = true
+				return true
+			}
 		}
 	}
 	l.told[uid] = false
@@ -261,7 +273,7 @@ func (l *look) orphan(ctx context.Context, it item) error {
 		all = append(all, item{Resource: r})
 	}
 	err := l.each(ctx, all, func(ctx context.Context, r item) error {
-		if v := l.g.view(l.c, r.GroupResource); v != nil {
+		if v := l.c.View(r.GroupResource); v != nil {
 			return v.Reach(ctx, 0)
 		}
 		return nil

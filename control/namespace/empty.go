@@ -3,7 +3,9 @@ package namespace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,7 +48,7 @@ func each[T any](things []T, do func(T)) {
 
 // empty deletes what is in a namespace, says what is left, and lets the namespace go when that is nothing.
 func (e *emptier) empty(ctx context.Context, c *control.Cluster, ns *corev1.Namespace) (time.Duration, error) {
-	resources := e.resources()
+	resources := slices.Concat(e.Resources, e.Custom())
 	others := slices.DeleteFunc(slices.Clone(resources), func(r schema.GroupResource) bool { return r == gr.Pods })
 	var remains []left
 	var failures []error
@@ -106,7 +108,10 @@ func (e *emptier) sweepOne(ctx context.Context, c *control.Cluster, namespace st
 	v := c.View(on)
 	if v == nil {
 		var err error
-		if v, err = e.open(ctx, on); err != nil {
+		if v, err = e.Open(ctx, on); err != nil {
+			if !slices.Contains(e.Custom(), on) {
+				err = nil // its definition is gone, and with it all objects
+			}
 			return left{}, err
 		}
 	}
@@ -117,7 +122,7 @@ func (e *emptier) sweepOne(ctx context.Context, c *control.Cluster, namespace st
 	}
 	l := count(v, namespace, on)
 	if len(l.untouched) == 0 {
-		return l, nil // all are on their way
+		return l, undecodable(v, namespace) // all others are on their way
 	}
 	background := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}
 	each(l.untouched, func(name string) {
@@ -130,7 +135,25 @@ func (e *emptier) sweepOne(ctx context.Context, c *control.Cluster, namespace st
 	if reach := v.Reach(ctx, 0); err == nil {
 		err = reach
 	}
+	if err == nil {
+		err = undecodable(v, namespace)
+	}
 	return count(v, namespace, on), err
+}
+
+// undecodable is the error of objects that nobody can read and that hold the namespace until they are deleted by somebody who knows what
+// they were.
+func undecodable(v client.View, namespace string) error {
+	keys := v.Unreadable(namespace)
+	if len(keys) == 0 {
+		return nil
+	}
+	const named = 3
+	text := strings.Join(keys[:min(len(keys), named)], ", ")
+	if more := len(keys) - named; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("stored objects cannot be decoded: %s; delete them with ignoreStoreReadErrorWithClusterBreakingPotential", text)
 }
 
 // count looks at the objects of one resource in a namespace.

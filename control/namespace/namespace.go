@@ -18,10 +18,18 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// Controller returns the loop. resources are those that live in namespaces and can be deleted. Those that there are now are
-// followed; of those that come later a view is opened when a namespace is deleted, and asked again while they remain.
-func Controller(resources func() []schema.GroupResource, open func(context.Context, schema.GroupResource) (client.View, error)) control.Controller {
-	e := &emptier{resources: resources, open: open, seen: map[string]seen{}}
+// Config is what the loop must know of the server.
+type Config struct {
+	// Resources are those that live in namespaces and can be deleted. They are followed all the time.
+	Resources []schema.GroupResource
+	// Custom lists those that come and go. A view of them is opened when a namespace is deleted, and asked again while objects remain.
+	Custom func() []schema.GroupResource
+	Open   func(context.Context, schema.GroupResource) (client.View, error)
+}
+
+// Controller returns the loop.
+func Controller(config Config) control.Controller {
+	e := &emptier{Config: config, seen: map[string]seen{}}
 	ctl := control.Controller{
 		Name: "namespace-controller", For: gr.Namespaces, Reads: []schema.GroupResource{control.Any()}, Workers: 10,
 		When: func(_, now kind.Object) bool { return now == nil || now.GetDeletionTimestamp() != nil },
@@ -30,7 +38,7 @@ func Controller(resources func() []schema.GroupResource, open func(context.Conte
 		},
 		Reconcile: e.reconcile,
 	}
-	for _, on := range resources() {
+	for _, on := range config.Resources {
 		ctl.Triggers = append(ctl.Triggers, control.Trigger{On: on, When: matters, Keys: terminating})
 	}
 	return ctl
@@ -52,8 +60,7 @@ func terminating(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 
 // emptier is the loop's work.
 type emptier struct {
-	resources func() []schema.GroupResource
-	open      func(context.Context, schema.GroupResource) (client.View, error)
+	Config
 
 	mu   sync.Mutex // guards seen
 	seen map[string]seen

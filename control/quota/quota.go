@@ -21,32 +21,59 @@ import (
 const (
 	// resync is how often a quota is counted although nothing is known to have changed.
 	resync = 5 * time.Minute
-	// unseen is how often a quota is counted that bounds a resource that came after the start: nothing tells of its objects.
+	// unseen is how often a quota is counted that bounds a resource whose objects nothing tells of: nobody serves it, or not for long.
 	unseen = 15 * time.Second
 	// rest is how many times as long as the last count of a quota took nothing is counted after it, so that much coming and
 	// going in a big namespace does not keep the loop counting.
 	rest = 10
 )
 
-// Controller returns the loop. resources are those that live in namespaces; of those that there are now deletions are seen
-// at once.
-func Controller(resources func() []schema.GroupResource) control.Controller {
+// Controller returns the loop. resources are those that live in namespaces; custom are those that come and go, which are followed
+// as long as a quota bounds them.
+func Controller(resources []schema.GroupResource, custom func() []schema.GroupResource) control.Controller {
 	l := &loop{counted: map[control.Key]counted{}}
 	ctl := control.Controller{
 		Name: "resourcequota-controller", For: gr.ResourceQuotas, When: dirty, Workers: 5,
 		Reads:     []schema.GroupResource{control.Any()},
 		Writes:    []control.Write{{On: gr.ResourceQuotas, Do: "update/status"}},
 		Reconcile: l.reconcile,
+		Follow: &control.Follow{
+			Resources: func(c *control.Cluster) []schema.GroupResource { return bounded(c, custom()) }, Trigger: recount, WakeAll: true,
+		},
 	}
-	for _, on := range resources() {
+	for _, on := range resources {
 		if !usage.Ignored(on) {
-			ctl.Triggers = append(ctl.Triggers, control.Trigger{On: on, When: frees, Keys: bounding(on)})
+			ctl.Triggers = append(ctl.Triggers, recount(on))
 			if usage.NeedsDevices(on) {
 				ctl.Reads = append(ctl.Reads, gr.DeviceClasses)
 			}
 		}
 	}
 	return ctl
+}
+
+// recount wakes the quotas that may be used less after a change of a resource.
+func recount(on schema.GroupResource) control.Trigger {
+	return control.Trigger{On: on, When: frees, Keys: bounding(on)}
+}
+
+// bounded are those of some resources that a quota bounds.
+func bounded(c *control.Cluster, resources []schema.GroupResource) (out []schema.GroupResource) {
+	if len(resources) == 0 {
+		return nil
+	}
+	by := map[schema.GroupResource]bool{}
+	for q := range control.List[*corev1.ResourceQuota](c, gr.ResourceQuotas, "") {
+		for _, on := range usage.Resources(q.Spec.Hard, nil) {
+			by[on] = true
+		}
+	}
+	for _, on := range resources {
+		if by[on] {
+			out = append(out, on)
+		}
+	}
+	return out
 }
 
 // dirty says that a quota must be counted because of itself. What the server adds to it is right.

@@ -83,6 +83,7 @@ func open(ctx context.Context, c *control.Cluster, q *corev1.ResourceQuota, d *u
 			} else if err != nil {
 				return nil, false, err
 			}
+			c.FollowAgain()
 		}
 		views[on] = v
 	}

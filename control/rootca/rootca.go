@@ -3,44 +3,25 @@ package rootca
 
 import (
 	"context"
-	"iter"
 	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
-	"proa.dev/kinds/kind"
+	"proa.dev/kinds/gr"
 )
 
 const name = "kube-root-ca.crt"
 
 // Controller returns the loop; bundle is the CA certificates of now in PEM.
 func Controller(bundle func() string) control.Controller {
-	namespaces, maps := schema.GroupResource{Resource: "namespaces"}, schema.GroupResource{Resource: "configmaps"}
 	return control.Controller{
-		Name: "root-ca-cert-publisher", For: namespaces, Writes: []control.Write{{On: maps, Do: "create update"}},
-		Triggers: []control.Trigger{{On: maps, Of: control.Key{Name: name}, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
-			return func(yield func(control.Key) bool) { yield(control.Key{Name: o.GetNamespace()}) }
-		}}},
+		Name: "root-ca-cert-publisher", For: gr.Namespaces, Writes: []control.Write{{On: gr.ConfigMaps, Do: "create update"}},
+		Triggers: []control.Trigger{{On: gr.ConfigMaps, Of: control.Key{Name: name}, Keys: control.Home}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
-			if !control.Living(c.View(namespaces), k.Name) {
-				return 0, nil
-			}
-			have, _ := c.View(maps).Get(k.Name, name)
-			was, _ := have.(*corev1.ConfigMap)
-			want := decide(was, k.Name, bundle())
-			var err error
-			switch {
-			case want == nil:
-			case was == nil:
-				_, err = c.Create(ctx, maps, want)
-			default:
-				_, err = c.Update(ctx, maps, want, "")
-			}
-			return 0, control.Settled(err)
+			return 0, control.KeepConfigMap(ctx, c, k.Name, name, func(have *corev1.ConfigMap) *corev1.ConfigMap { return decide(have, k.Name, bundle()) })
 		},
 	}
 }

@@ -49,6 +49,11 @@ func (s *migrator) run(ctx context.Context, c *control.Cluster, m *migration, on
 	}
 	now := time.Now()
 	running(m, p, nil, now)
+	if lost := view.Unreadable(""); len(lost) > 0 {
+		// Who believes that everything is written anew may throw the old keys away.
+		fail(m, fmt.Sprintf("%d stored objects cannot be decoded and were not migrated, the first is %s", len(lost), lost[0]), now)
+		return store(ctx, c, m)
+	}
 	succeed(m, now)
 	return store(ctx, c, m)
 }

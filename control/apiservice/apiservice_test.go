@@ -1,0 +1,42 @@
+package apiservice
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"proa.dev/kinds/apiregistration"
+)
+
+func TestDecide(t *testing.T) {
+	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	custom := apiregistration.Custom(gv)
+	builtIn := apiregistration.Local([]schema.GroupVersion{{Group: "metrics.k8s.io", Version: "v1beta1"}})[0]
+	manual := apiregistration.Custom(gv)
+	manual.Labels = nil
+	manual.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "a", Name: "b"}
+	edited := custom.DeepCopy()
+	edited.Spec.VersionPriority = 7
+	replaced := builtIn.DeepCopy()
+	replaced.Spec.Service = manual.Spec.Service
+	for name, c := range map[string]struct {
+		have, want *apiregistrationv1.APIService
+		do         action
+	}{
+		"nobody wants it":                                {nil, nil, nothing},
+		"a definition is new":                            {nil, custom, create},
+		"all is well":                                    {custom, custom, nothing},
+		"the last definition is gone":                    {custom, nil, remove},
+		"somebody has changed it":                        {edited, custom, update},
+		"an administrator serves the group elsewhere":    {manual, custom, nothing},
+		"and keeps doing so without a definition":        {manual, nil, nothing},
+		"a built-in one was deleted":                     {nil, builtIn, create},
+		"a built-in group is served by another server":   {replaced, builtIn, nothing},
+		"a built-in one of a group that is not here now": {builtIn, nil, nothing},
+	} {
+		if got := decide(c.have, c.want); got != c.do {
+			t.Errorf("%s: got %v, want %v", name, got, c.do)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package control
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/client"
+	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+)
+
+// stub is a view of at most one object, which ends when it is told to.
+type stub struct {
+	object kind.Object
+	ended  chan struct{}
+}
+
+func (s *stub) Get(_, name string) (kind.Object, bool) {
+	return s.object, s.object != nil && s.object.GetName() == name
+}
+func (s *stub) List(string) iter.Seq[kind.Object]             { return func(func(kind.Object) bool) {} }
+func (s *stub) By(client.Index, string) iter.Seq[kind.Object] { return s.List("") }
+func (s *stub) Unreadable(string) []string                    { return nil }
+func (s *stub) Events(ctx context.Context) iter.Seq[client.Event] {
+	return func(func(client.Event) bool) {
+		select {
+		case <-ctx.Done():
+		case <-s.ended:
+		}
+	}
+}
+func (s *stub) Reach(ctx context.Context, _ int64) error { <-ctx.Done(); return ctx.Err() }
+
+// opener counts the views that are opened.
+type opener struct {
+	client.Client
+	opened []*stub
+}
+
+func (o *opener) View(context.Context, schema.GroupResource) (client.View, error) {
+	o.opened = append(o.opened, &stub{ended: make(chan struct{})})
+	return o.opened[len(o.opened)-1], nil
+}
+
+// TestFollow holds that a resource has one view as long as it is there, and another one when it is another resource of the same name, or
+// when its view has ended.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		toys := schema.GroupResource{Group: "example.com", Resource: "toys"}
+		definitions := &stub{ended: make(chan struct{})}
+		define := func(uid types.UID) {
+			d := &apiextensionsv1.CustomResourceDefinition{}
+			d.Name, d.UID = "toys.example.com", uid
+			definitions.object = d
+		}
+		define("1")
+		open := &opener{}
+		c := &Cluster{client: open, views: map[schema.GroupResource]client.View{gr.CustomResourceDefinitions: definitions}, again: make(chan struct{}, 1)}
+		served := []schema.GroupResource{toys}
+		follow := &Follow{
+			Resources: func(*Cluster) []schema.GroupResource { return served }, Trigger: func(on schema.GroupResource) Trigger { return Trigger{On: on} },
+		}
+		f := &follower{Follow: follow, cluster: c, log: slog.New(slog.DiscardHandler), queue: newQueue(), own: definitions}
+		ctx, stop := context.WithCancel(t.Context())
+		go f.run(ctx)
+		look := func(what string, views int) {
+			t.Helper()
+			c.FollowAgain()
+			synctest.Wait()
+			if len(open.opened) != views {
+				t.Errorf("%s: %d views were opened, not %d", what, len(open.opened), views)
+			}
+			if v := c.View(toys); (v != nil) != (len(served) > 0) || v != nil && v != client.View(open.opened[views-1]) {
+				t.Errorf("%s: the view is not the last one", what)
+			}
+		}
+		look("a resource", 1)
+		look("the same", 1)
+		define("2")
+		look("another definition", 2)
+		close(open.opened[1].ended)
+		synctest.Wait()
+		look("a view that has ended", 3)
+		close(open.opened[2].ended)
+		time.Sleep(2 * reopen)
+		look("a view that has ended, and nobody told", 4)
+		served = nil
+		look("a resource that is gone", 4)
+		time.Sleep(2 * linger)
+		stop()
+		synctest.Wait()
+	})
+}
+
+// TestSettleWithoutResource holds that nobody waits for the view of a resource that is gone.
+func TestSettleWithoutResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		life, end := context.WithCancel(t.Context())
+		f := &followed{view: &stub{}, life: life, end: end}
+		time.AfterFunc(time.Second, end)
+		if err := f.reach(t.Context(), 7); err != nil {
+			t.Errorf("to wait for what is gone: %v", err)
+		}
+	})
+}
