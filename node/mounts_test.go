@@ -1,13 +1,19 @@
 package node_test
 
 import (
+	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/kinds/gr"
+	"proa.dev/node"
+	"proa.dev/node/runtime"
+	"proa.dev/node/self"
 	"proa.dev/node/volume/mounts"
 	images "proa.dev/test/images/build"
 )
@@ -56,4 +62,38 @@ spec:
 	}
 	r.remove("two")
 	r.until("the mount goes with the Pod", func() bool { return len(here()) == 0 })
+}
+
+// TestNodeThatCannotStartLeavesNoMount: where the container runtime is missing, the folder of the node is no mount afterwards.
+func TestNodeThatCannotStartLeavesNoMount(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounts need root")
+	}
+	disk := t.TempDir() // on which nothing is shared
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, ""); err != nil {
+		t.Skipf("nothing can be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := mounts.Clear(disk); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Mount("", disk, "", unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(disk, "node")
+	_, err := node.Start(t.Context(), node.Config{
+		Config: self.Config{Name: "a"}, Dir: dir, Log: slog.New(slog.DiscardHandler),
+		Own: runtime.Config{DataDir: filepath.Join(dir, "runtime"), BinDir: filepath.Join(disk, "nothing")},
+	})
+	if err == nil || !strings.Contains(err.Error(), "container runtime") {
+		t.Errorf("without a runtime: %v", err)
+	}
+	table, err := mounts.Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := mounts.Under(table, dir); len(left) > 0 {
+		t.Errorf("it leaves %v", left)
+	}
 }

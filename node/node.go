@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -35,6 +36,7 @@ import (
 	"proa.dev/node/evict"
 	"proa.dev/node/hook"
 	"proa.dev/node/image"
+	"proa.dev/node/interruption"
 	"proa.dev/node/logs"
 	"proa.dev/node/pod"
 	"proa.dev/node/probe"
@@ -102,7 +104,9 @@ type Config struct {
 	Record func(hop.Record)
 	// Numbers are those of other parts of the node, which /metrics has too; nil for none.
 	Numbers prometheus.Collector
-	Log     *slog.Logger
+	// Checks are of other parts of the node, without which it is not ready.
+	Checks []self.Check
+	Log    *slog.Logger
 }
 
 // Agent is a running node.
@@ -151,10 +155,14 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 			a.close()
 		}
 	}()
-	if err := a.share(); err != nil {
+	shared, err := a.share()
+	if err != nil {
 		return nil, err
 	}
 	if err := a.connect(ctx); err != nil {
+		if shared { // nothing runs that needs it
+			err = errors.Join(err, mounts.Unshare(a.Dir))
+		}
 		return nil, err
 	}
 	host, err := cgroup.Find()
@@ -181,7 +189,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	if a.node, err = self.New(c.Client, a.Config.Config, self.Parts{
 		Runtime: self.OfCRI(a.cri), Told: a.events, Pressed: func(t corev1.NodeConditionType) bool { return a.evictor.Pressed(t) },
 		Evicting: a.evicting, Devices: a.counts, ShuttingDown: a.shutdown.Status, Moved: func() { a.cert.Poke() },
-		Volumes: func() ([]corev1.UniqueVolumeName, bool) { return a.volumes.InUse(), true },
+		Volumes: func() ([]corev1.UniqueVolumeName, bool) { return a.volumes.InUse(), true }, Checks: c.Checks,
 	}, c.Log); err != nil {
 		return nil, err
 	}
@@ -234,6 +242,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		Images: images, Volumes: a.volumes, Devices: grants{a}, Network: a.node.Network, Shorten: container.Shorten,
 		Told: told, Statuses: &statuses{client: c.Client, mirror: a.source.Mirror},
 		Said: container.Said, Expand: container.ExpandPath, Fits: a.fits, HostIPs: a.ips,
+		Interruptions: interruption.In(c.Dir), Booted: booted(),
 		Logs: a.podLogs(), Spent: a.spent, Log: c.Log,
 	})
 	if a.collector, err = image.NewCollector(image.OfCRI(a.cri), images, keepImages(c), a.noteNode, c.Log); err != nil {
@@ -265,20 +274,20 @@ func (a *Agent) socket() string {
 }
 
 // share lets containers and the machine see each other's mounts in the node's folder, also where the machine shares none. What
-// is mounted there already must stay as it is, so it is done before anything is.
-func (a *Agent) share() error {
+// is mounted there already must stay as it is, so it is done before anything is. It returns whether it was done now.
+func (a *Agent) share() (shared bool, err error) {
 	dir, err := filepath.EvalSymlinks(a.Dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	table, err := mounts.Table()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if len(mounts.Under(table, dir)) > 0 {
-		return nil
+		return false, nil
 	}
-	return mounts.Share(dir)
+	return true, mounts.Share(dir)
 }
 
 // connect reaches the runtime, and starts it if it is the node's own.
@@ -458,6 +467,9 @@ func (a *Agent) allocatable() corev1.ResourceList {
 	}
 	return nil
 }
+
+// Poke makes the agent look at its Node now, because one of Checks has changed.
+func (a *Agent) Poke() { a.node.Poke() }
 
 // Sandboxes are the ids of the sandboxes that the runtime has.
 func (a *Agent) Sandboxes(ctx context.Context) (map[string]bool, error) {

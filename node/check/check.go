@@ -41,7 +41,7 @@ func Rows(f Facts) []Row {
 	}
 	rows = append(rows, seccomp(f), appArmor(f), userNamespaces(f))
 	for _, p := range f.Ports {
-		rows = append(rows, port(f, p))
+		rows = append(rows, port(p))
 	}
 	for _, p := range f.Parts {
 		rows = append(rows, part(f, p))

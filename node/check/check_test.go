@@ -20,9 +20,9 @@ func good() Facts {
 		Root: true, Release: "6.12.9-amd64", Capabilities: 1<<41 - 1, FileSystems: []string{"ext4", "overlay"},
 		Options:       map[string]string{"CONFIG_NF_TABLES": "y", "CONFIG_NFT_NAT": "y", "CONFIG_NF_CONNTRACK": "y", "CONFIG_VETH": "y", "CONFIG_BRIDGE": "y", "CONFIG_BRIDGE_NETFILTER": "y", "CONFIG_VXLAN": "y"},
 		CgroupVersion: 2, Controllers: []string{"cpu", "cpuset", "io", "memory", "pids"}, Seccomp: true, AppArmor: true, UserNamespaces: 1000,
-		Listening: []int{22}, Memory: 8 << 30, CPUs: 4, InotifyInstances: 1024, InotifyWatches: 1 << 20, OpenFiles: 1 << 20, ClockSynchronized: true,
+		Memory: 8 << 30, CPUs: 4, InotifyInstances: 1024, InotifyWatches: 1 << 20, OpenFiles: 1 << 20, ClockSynchronized: true,
 		DataDir: "/var/lib/proa", DiskFree: 50 << 30, DiskSize: 100 << 30, BinDir: "/opt/proa",
-		Parts: []Part{{"containerd", "/opt/proa/containerd"}}, Ports: []Port{{6443, "API server", "--listen"}},
+		Parts: []Part{{"containerd", "/opt/proa/containerd"}}, Ports: []Port{{Address: "127.0.0.1:6443", For: "API server", Flag: "--listen"}, {Address: ":10250", For: "node agent", Flag: "--node-port", Replaceable: true}},
 	}
 }
 
@@ -51,8 +51,9 @@ func TestRows(t *testing.T) {
 		{"a kernel that tells nothing", func(f *Facts) { f.Options = nil }},
 		{"no security", func(f *Facts) { f.Seccomp, f.AppArmor, f.UserNamespaces = false, false, 0 }},
 		{"SELinux", func(f *Facts) { f.AppArmor, f.SELinux = false, true }},
-		{"port taken", func(f *Facts) { f.Listening = []int{6443} }},
-		{"port taken by the cluster", func(f *Facts) { f.Listening, f.Running = []int{6443}, true }},
+		{"port taken", func(f *Facts) { f.Ports[0].Problem = "somebody listens on it already" }},
+		{"port taken by the cluster", func(f *Facts) { f.Ports[0].Own = true }},
+		{"port of the agent taken", func(f *Facts) { f.Ports[1].Problem = "somebody listens on it already" }},
 		{"no containerd", func(f *Facts) { f.Parts[0].Path = "" }},
 		{"full disk", func(f *Facts) { f.DiskFree = 1 << 20 }},
 		{"nearly full disk", func(f *Facts) { f.DiskFree = 10 << 30 }},
@@ -113,8 +114,6 @@ func TestRead(t *testing.T) {
 		"sys/module/apparmor/parameters/enabled":     "Y\n",
 		"lib/modules/6.1.0-9/modules.builtin":        "kernel/fs/overlayfs/overlay.ko\n",
 		"lib/modules/6.1.0-9/modules.dep":            "kernel/net/br-netfilter.ko.xz: kernel/net/bridge.ko.xz\n",
-		"proc/net/tcp":                               "  sl  local_address rem_address   st\n   0: 0100007F:192B 00000000:0000 0A 0\n   1: 0100007F:1770 0100007F:1234 01 0\n",
-		"proc/net/tcp6":                              "   0: 00000000000000000000000000000000:280A 0:0 0A 0\n",
 		"proc/swaps":                                 "Filename Type Size Used Priority\n/dev/sda2 partition 1024 0 -2\n",
 		"proc/meminfo":                               "MemTotal:        2048 kB\n",
 		"proc/cpuinfo":                               "processor\t: 0\nmodel\t: x\n\nprocessor\t: 1\n",
@@ -133,7 +132,7 @@ func TestRead(t *testing.T) {
 		Release: "6.1.0-9", Capabilities: 0x201000, FileSystems: []string{"sysfs", "ext4", "overlay"},
 		Loaded: []string{"apparmor", "bridge", "overlay"}, Loadable: []string{"br_netfilter"}, Options: map[string]string{"CONFIG_VETH": "y", "CONFIG_BRIDGE": "m"},
 		CgroupVersion: 2, Controllers: []string{"cpu", "cpuset", "memory", "pids"}, Seccomp: true, AppArmor: true, UserNamespaces: 7,
-		Listening: []int{6443, 10250}, Swap: 1 << 20, Memory: 2 << 20, CPUs: 2, InotifyInstances: 128, InotifyWatches: 9,
+		Swap: 1 << 20, Memory: 2 << 20, CPUs: 2, InotifyInstances: 128, InotifyWatches: 9,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v\nwant %+v", got, want)
@@ -168,11 +167,11 @@ func TestLookChangesNothing(t *testing.T) {
 }
 
 func FuzzFacts(f *testing.F) {
-	f.Add("1 2 0:3 / /x rw - cgroup cgroup rw,memory\n", "   0: 0100007F:192B 0:0 0A 0\n", "CONFIG_A=y\n", "6.1.0")
-	f.Fuzz(func(_ *testing.T, mounts, sockets, config, release string) {
+	f.Add("1 2 0:3 / /x rw - cgroup cgroup rw,memory\n", "MemTotal: 1 kB\n", "CONFIG_A=y\n", "6.1.0")
+	f.Fuzz(func(_ *testing.T, mounts, memory, config, release string) {
 		root := fstest.MapFS{
-			"proc/self/mountinfo": {Data: []byte(mounts)}, "proc/net/tcp": {Data: []byte(sockets)}, "proc/config.gz": {Data: []byte(config)},
-			"proc/sys/kernel/osrelease": {Data: []byte(release)}, "proc/swaps": {Data: []byte(mounts)}, "proc/meminfo": {Data: []byte(sockets)}, "proc/self/status": {Data: []byte(config)},
+			"proc/self/mountinfo": {Data: []byte(mounts)}, "proc/config.gz": {Data: []byte(config)},
+			"proc/sys/kernel/osrelease": {Data: []byte(release)}, "proc/swaps": {Data: []byte(mounts)}, "proc/meminfo": {Data: []byte(memory)}, "proc/self/status": {Data: []byte(config)},
 		}
 		var facts Facts
 		facts.read(root)

@@ -28,7 +28,6 @@ type Facts struct {
 	AppArmor         bool
 	SELinux          bool
 	UserNamespaces   int
-	Listening        []int
 	Swap, Memory     int64
 	CPUs             int
 
@@ -41,8 +40,6 @@ type Facts struct {
 	BinDir             string
 	Parts              []Part
 	Ports              []Port
-	// Running says that the cluster in DataDir runs already.
-	Running bool
 }
 
 // read gathers what files tell. What cannot be read is left out.
@@ -62,9 +59,6 @@ func (f *Facts) read(root fs.FS) {
 	f.AppArmor = strings.HasPrefix(text("sys/module/apparmor/parameters/enabled"), "Y")
 	f.SELinux = text("sys/fs/selinux/enforce") != ""
 	f.UserNamespaces = number("proc/sys/user/max_user_namespaces")
-	for _, file := range []string{"proc/net/tcp", "proc/net/tcp6"} {
-		f.Listening = append(f.Listening, listening(text(file))...)
-	}
 	f.Swap = swapSize(text("proc/swaps"))
 	f.Memory = memoryOf(text("proc/meminfo"))
 	f.CPUs = strings.Count("\n"+text("proc/cpuinfo"), "\nprocessor")
@@ -167,21 +161,6 @@ func effective(status string) uint64 {
 	line, _, _ := strings.Cut(after, "\n")
 	set, _ := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
 	return set
-}
-
-// listening reads the ports of sockets in the state LISTEN.
-func listening(table string) (out []int) {
-	for line := range strings.Lines(table) {
-		words := strings.Fields(line)
-		if len(words) < 4 || words[3] != "0A" {
-			continue
-		}
-		_, hex, _ := strings.Cut(words[1], ":")
-		if n, err := strconv.ParseUint(hex, 16, 16); err == nil {
-			out = append(out, int(n))
-		}
-	}
-	return out
 }
 
 func swapSize(text string) (sum int64) {

@@ -3,6 +3,7 @@ package check
 import (
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,21 +13,31 @@ type Where struct {
 	// DataDir is where the node will keep its files; it need not exist yet.
 	DataDir string
 	// BinDir is where the programs in Parts should be.
-	BinDir  string
-	Parts   []string
+	BinDir string
+	Parts  []string
+	// Carried are the programs that proa unpacks there itself.
+	Carried []string
 	Ports   []Port
-	Running bool
 }
 
-// Look gathers the facts about this host. It reads, and changes nothing.
+// Look gathers the facts about this host. It changes nothing.
 func Look(w Where) Facts {
-	f := Facts{Root: os.Geteuid() == 0, DataDir: w.DataDir, BinDir: w.BinDir, Ports: w.Ports, Running: w.Running}
+	f := Facts{Root: os.Geteuid() == 0, DataDir: w.DataDir, BinDir: w.BinDir}
 	f.read(os.DirFS("/"))
+	for _, p := range w.Ports {
+		if !p.Own {
+			p.try()
+		}
+		f.Ports = append(f.Ports, p)
+	}
 	for _, name := range w.Parts {
 		p := Part{Name: name}
 		path := filepath.Join(w.BinDir, name)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
 			p.Path = path
+		}
+		if slices.Contains(w.Carried, name) {
+			p.Path = "carried by this program"
 		}
 		f.Parts = append(f.Parts, p)
 	}

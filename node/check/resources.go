@@ -1,28 +1,57 @@
 package check
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
-	"slices"
+	"syscall"
 )
 
 // Port is a TCP port that proa listens on.
 type Port struct {
-	Number int    `json:"number"`
-	For    string `json:"for"`
+	// Address is where proa listens: a host, which may be empty for all addresses of the machine, and the port.
+	Address string `json:"address"`
+	For     string `json:"for"`
 	// Flag chooses another one.
 	Flag string `json:"flag"`
+	// Replaceable says that any other port is taken where this one is in use.
+	Replaceable bool `json:"replaceable,omitempty"`
+	// Own says that the running cluster listens there already.
+	Own bool `json:"own,omitempty"`
+	// Problem is why nobody can listen there now; empty if one can.
+	Problem string `json:"problem,omitempty"`
 }
 
-func port(f Facts, p Port) Row {
-	name := fmt.Sprintf("port %d", p.Number)
-	switch {
-	case !slices.Contains(f.Listening, p.Number):
-		return ok(name, "free for the "+p.For)
-	case f.Running:
-		return ok(name, "in use, and the cluster runs")
+func port(p Port) Row {
+	name := "port " + p.Address
+	_, number, err := net.SplitHostPort(p.Address)
+	if host, _, _ := net.SplitHostPort(p.Address); host == "" && err == nil {
+		name = "port " + number
 	}
-	return missing(name, "somebody listens on it already, and the "+p.For+" cannot", fmt.Sprintf("stop what listens there (ss -ltnp 'sport = :%d'), or choose another port with %s", p.Number, p.Flag))
+	other := fmt.Sprintf("stop what listens there (ss -ltnp 'sport = :%s'), or choose another port with %s", number, p.Flag)
+	switch {
+	case p.Own:
+		return ok(name, "in use, and the cluster runs")
+	case p.Problem == "":
+		return ok(name, "free for the "+p.For)
+	case p.Replaceable:
+		return note(name, p.Problem+": the "+p.For+" takes any other one", other)
+	}
+	return missing(name, p.Problem+": the "+p.For+" cannot listen there", other)
+}
+
+// try finds out whether one can listen at the address, by doing so for a moment.
+func (p *Port) try() {
+	l, err := net.Listen("tcp", p.Address)
+	switch {
+	case err == nil:
+		_ = l.Close()
+	case errors.Is(err, syscall.EADDRINUSE):
+		p.Problem = "somebody listens on it already"
+	default:
+		p.Problem = err.Error()
+	}
 }
 
 // Part is a program that a node runs beside proa.

@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/kinds/period"
 	"proa.dev/node/cri"
 	"proa.dev/node/pod"
 )
@@ -29,6 +31,16 @@ const (
 	noteDeletion    = "io.kubernetes.pod.deletionGracePeriod"
 	noteTermination = "io.kubernetes.pod.terminationGracePeriod"
 )
+
+// GracePeriod is the grace period of the Pod that a container's annotations tell; that of Pods which say nothing if they tell none.
+func GracePeriod(annotations map[string]string) time.Duration {
+	for _, note := range []string{noteDeletion, noteTermination} {
+		if n, err := strconv.ParseInt(annotations[note], 10, 64); err == nil && n >= 0 {
+			return period.Seconds(n)
+		}
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
+}
 
 // Container is what the runtime makes a container from.
 func (m *Maker) Container(ctx context.Context, p *corev1.Pod, c *corev1.Container, r pod.Run) (*cri.ContainerConfig, error) {

@@ -3,7 +3,6 @@
 package cri
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -62,19 +61,4 @@ func Message(err error) string {
 		return s.Message()
 	}
 	return err.Error()
-}
-
-// ExecSync runs a command in a container and waits for it. The error is nil if the command ran, whatever its code.
-func (c *Client) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (out []byte, code int, err error) {
-	// The runtime ends the command itself; the context is only a net behind it.
-	if timeout > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, timeout+5*time.Second)
-		defer stop()
-	}
-	r, err := c.RuntimeServiceClient.ExecSync(ctx, &runtimev1.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: int64((timeout + time.Second - 1) / time.Second)})
-	if err != nil {
-		return nil, 0, err
-	}
-	return append(r.Stdout, r.Stderr...), int(r.ExitCode), nil
 }

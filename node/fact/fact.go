@@ -54,6 +54,9 @@ type Container struct {
 	ExitCode                   int32
 	// Reason and Message are what the runtime says about the end, and, for the message, what the container says itself.
 	Reason, Message string
+	// Interrupted says that the node stopped the container because the node itself stops, or that the machine went down before
+	// anybody saw the end: the exit code says nothing about the container's work then.
+	Interrupted bool
 	// Image is as the Pod names it, ImageID what it stands for.
 	Image, ImageID string
 	// Hash is that of the part of the spec that makes a restart necessary when it changes.
@@ -87,6 +90,9 @@ func (w *Waiting) Error() string {
 	}
 	return w.Reason + ": " + w.Message
 }
+
+// Succeeded tells whether the run has ended, and done its work.
+func (c *Container) Succeeded() bool { return c.State == Exited && c.ExitCode == 0 && !c.Interrupted }
 
 // Of returns the newest run of a container.
 func (p *Pod) Of(name string) (*Container, bool) {

@@ -18,7 +18,7 @@ type ending struct {
 }
 
 // end takes a Pod one step further to its end.
-func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool, v *Verdict) (again time.Duration, over bool) {
+func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool, v *Verdict, order *stopOrder) (again time.Duration, over bool) {
 	var own *int64
 	if v != nil {
 		own = v.Grace
@@ -29,16 +29,27 @@ func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool,
 			own = nil
 		}
 	}
-	w.hurry(grace(p, own))
+	within := order.within(grace(p, own))
+	w.hurry(within)
+	if w.starting() {
+		return 0, false
+	}
+	w.progress(!active(f), false)
 	if wait := time.Until(w.retryAt); wait > 0 {
 		return wait, false
 	}
 	if running(f) {
+		if v != nil && v.Reason == reasonTerminated {
+			if err := w.record(f); err != nil {
+				w.log.Error("a Pod cannot be interrupted; it is tried again", "err", err)
+				return time.Second, false
+			}
+		}
 		w.m.Probes.Sync(p, f)
 		if p.DeletionTimestamp == nil {
 			w.m.Probes.Terminating(p.UID)
 		}
-		w.halt(ctx, p, f, own)
+		w.halt(ctx, p, f, within)
 		if !gone {
 			_ = w.show(ctx, p, f, v, false)
 		}
@@ -54,6 +65,7 @@ func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool,
 	if !gone && w.show(ctx, p, f, v, true) != nil {
 		return w.m.Retry, false
 	}
+	w.progress(true, true)
 	if !w.finished {
 		w.giveBack(ctx, p)
 		return 0, false
@@ -65,11 +77,7 @@ func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool,
 func (w *worker) hurry(within time.Duration) {
 	if w.ending == nil {
 		w.ending = &ending{within: within, began: time.Now()}
-		for name, cancel := range w.busy {
-			if name != workEnd && name != workRelease {
-				cancel()
-			}
-		}
+		w.cancelStarts()
 		return
 	}
 	if within < w.ending.within {
@@ -86,9 +94,9 @@ func running(f *fact.Pod) bool {
 }
 
 // halt stops everything of the Pod.
-func (w *worker) halt(ctx context.Context, p *corev1.Pod, f *fact.Pod, own *int64) {
+func (w *worker) halt(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration) {
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
-		err := w.stopAll(ctx, p, f, own)
+		err := w.stopAll(ctx, p, f, within)
 		return func(broken bool) {
 			if err == nil || broken {
 				return

@@ -20,6 +20,7 @@ import (
 
 	"proa.dev/node/cri"
 	"proa.dev/node/fact"
+	"proa.dev/node/interruption"
 )
 
 type addresses = []netip.Addr
@@ -60,6 +61,10 @@ type Config struct {
 	HostIPs func() []netip.Addr
 	// Logs is the folder of the logs of all Pods.
 	Logs string
+	// Interruptions records which containers were stopped because the node stops.
+	Interruptions interruption.Records
+	// Booted is when the machine started; zero where nobody knows.
+	Booted time.Time
 	// Spent hears how long the steps of a Pod's start took: volumes, sandbox, image, container. It may be nil.
 	Spent func(p *corev1.Pod, step string, begin time.Time)
 	// Freed is called when a Pod has given back what it used.
@@ -74,10 +79,11 @@ type Manager struct {
 	Config
 	work sync.WaitGroup
 
-	mu      sync.Mutex // guards workers and ctx
+	mu      sync.Mutex // guards what follows
 	workers map[types.UID]*worker
 	ctx     context.Context
 	seen    bool // the sources have told all they have
+	hold    bool // new Pods wait
 }
 
 // New makes a manager.
@@ -142,6 +148,9 @@ func (m *Manager) Update(p *corev1.Pod, v *Verdict) {
 	if w == nil {
 		w = m.newWorker(p)
 		w.verdict = v
+		if m.hold {
+			w.order = &stopOrder{}
+		}
 		m.workers[p.UID] = w
 		w.poke()
 		m.begin(w)
@@ -173,7 +182,7 @@ func (m *Manager) newWorker(p *corev1.Pod) *worker {
 		m: m, log: m.Log.With("pod", p.Namespace+"/"+p.Name), pod: p, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, eye: eye{runtime: m.Client, said: m.Said},
 		wake: make(chan struct{}, 1), quit: make(chan struct{}),
 		images: map[string]*image{}, busy: map[string]context.CancelFunc{}, waiting: map[string]fact.Waiting{}, hold: map[string]time.Time{},
-		fails: map[string]int{}, backoffs: backoffs{}, told: map[string]time.Time{},
+		fails: map[string]int{}, unpulled: map[string]bool{}, backoffs: backoffs{}, told: map[string]time.Time{},
 	}
 }
 
@@ -298,7 +307,7 @@ func (m *Manager) erase(ctx context.Context, p *corev1.Pod) error {
 	if err := os.RemoveAll(m.LogDir(p)); err != nil {
 		return fmt.Errorf("remove the logs: %w", err)
 	}
-	return nil
+	return m.Interruptions.Remove(p.UID)
 }
 
 // Complete says that the sources have told of every Pod: what else is here belongs to nobody.

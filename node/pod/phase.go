@@ -49,9 +49,9 @@ func (t *tally) init(p *corev1.Pod, c *corev1.Container, st *corev1.ContainerSta
 		}
 	case end == nil || st.State.Running != nil:
 		t.initPending++
-	case end.ExitCode != 0 && !restarts(p, c, end.ExitCode):
+	case exitIn(end).failed() && !restarts(p, c, exitIn(end)):
 		t.failed++
-	case st.State.Waiting != nil && end.ExitCode == 0:
+	case st.State.Waiting != nil && !exitIn(end).failed():
 		t.initPending++
 	}
 }
@@ -63,10 +63,10 @@ func (t *tally) regular(p *corev1.Pod, c *corev1.Container, st *corev1.Container
 		t.running++
 	case end != nil:
 		t.stopped++
-		if !restarts(p, c, end.ExitCode) {
+		if !restarts(p, c, exitIn(end)) {
 			t.final++
 		}
-		if st.State.Terminated != nil && end.ExitCode == 0 {
+		if st.State.Terminated != nil && !exitIn(end).failed() {
 			t.succeeded++
 		}
 	case st.State.Waiting != nil:

@@ -113,7 +113,7 @@ func fresh(p *corev1.Pod, f *fact.Pod, k Known, plan Plan) Plan {
 		c := &p.Spec.Containers[i]
 		run, found := f.Of(c.Name)
 		seen = seen || found
-		if found && run.State == fact.Exited && !restarts(p, c, run.ExitCode) {
+		if found && run.State == fact.Exited && !restarts(p, c, exitOf(run)) {
 			continue
 		}
 		names = append(names, c.Name)
@@ -150,7 +150,7 @@ func initialized(p *corev1.Pod, f *fact.Pod, k Known, plan *Plan) bool {
 		c := &p.Spec.InitContainers[i]
 		run, found := current(f, c.Name)
 		if sidecar(c) {
-			if !beside(c, run, found, k, plan) && !before {
+			if !beside(c, run, found, k, plan) && (!before || paused(p, f)) {
 				return false
 			}
 			continue
@@ -165,8 +165,8 @@ func initialized(p *corev1.Pod, f *fact.Pod, k Known, plan *Plan) bool {
 			return false
 		case run.State == fact.Running:
 			return false
-		case run.ExitCode != 0:
-			if !restarts(p, c, run.ExitCode) {
+		case !run.Succeeded():
+			if !restarts(p, c, exitOf(run)) {
 				*plan = Plan{Done: true}
 				return false
 			}

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite the expected parts of testdata"
 //
 //	pod POLICY; init A; side S; C; eph E     containers by kind; a name may be followed by key=value
 //	sandbox N ready|dead [noip]              newest first
-//	run NAME running|exited=CODE|created|unknown [#ATTEMPT] [box=N] [hash=H]
+//	run NAME running|exited=CODE|created|unknown [#ATTEMPT] [box=N] [hash=H] [interrupted]
 //	volumes | image NAME | busy NAME | hold NAME 1s | backoff NAME 10s | failed NAME liveness | unready NAME | unstarted NAME
 //	waiting NAME REASON MESSAGE | ended | verdict REASON MESSAGE | deleted | was PHASE | gate TYPE [STATUS]
 type scene struct {
@@ -169,6 +169,8 @@ func (s *scene) ran(t *testing.T, words []string) {
 			c.SandboxID = "box" + n
 		} else if h, ok := strings.CutPrefix(w, "hash="); ok {
 			c.Hash = h
+		} else if w == "interrupted" {
+			interruptRun(&c)
 		}
 	}
 	s.facts.Containers = append(s.facts.Containers, c)

@@ -2,12 +2,14 @@ package pod_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,6 +35,9 @@ type bench struct {
 	events []string
 	failed map[string]bool // containers whose liveness probe has failed
 	rev    int
+	// unpulled are images that cannot be pulled yet, unmounted Pods whose volumes cannot.
+	unpulled, unmounted map[string]bool
+	ends                []string // how containers ended, as statuses said
 }
 
 func start(t *testing.T) *bench {
@@ -73,9 +78,9 @@ func start(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	b := &bench{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}}
+	b := &bench{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}, unpulled: map[string]bool{}, unmounted: map[string]bool{}}
 	b.Manager = pod.New(pod.Config{
-		Client: client, Runtime: "containerd", Images: b, Volumes: none{}, Maker: plain{dir}, Cgroups: group(config.CgroupRoot), Probes: b, Hooks: none{}, Told: b, Statuses: b,
+		Client: client, Runtime: "containerd", Images: b, Volumes: volumes{b: b}, Maker: plain{dir}, Cgroups: group(config.CgroupRoot), Probes: b, Hooks: none{}, Told: b, Statuses: b,
 		Said: func(*cri.ContainerStatus) string { return "" }, HostIPs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
 		Logs: filepath.Join(dir, "logs"), Log: log,
 	})
@@ -87,6 +92,12 @@ func start(t *testing.T) *bench {
 }
 
 func (b *bench) Ensure(ctx context.Context, _ *corev1.Pod, c *corev1.Container) (*cri.Image, error) {
+	b.mu.Lock()
+	missing := b.unpulled[c.Name]
+	b.mu.Unlock()
+	if missing {
+		return nil, &fact.Waiting{Reason: "ErrImagePull", Message: "no such image", After: 10 * time.Millisecond}
+	}
 	r, err := b.Client.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: c.Image}})
 	if err != nil || r.Image == nil {
 		return nil, &fact.Waiting{Reason: "ErrImagePull", Message: fmt.Sprint(err)}
@@ -121,6 +132,13 @@ func (b *bench) Write(_ context.Context, p *corev1.Pod, st *corev1.PodStatus) (*
 	b.rev++
 	next.ResourceVersion = fmt.Sprint(b.rev)
 	b.pods[p.UID] = next
+	for _, c := range st.ContainerStatuses {
+		for _, end := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
+			if end != nil {
+				b.ends = append(b.ends, end.Reason+" "+end.Message)
+			}
+		}
+	}
 	return next, nil
 }
 
@@ -158,6 +176,21 @@ func (b *bench) await(t *testing.T, uid types.UID, what string, is func(*corev1.
 			t.Fatalf("%s: never; the Pod is %+v, events %q", what, p, b.events)
 		}
 	}
+}
+
+// volumes are there at once, but for those of Pods that shall wait for them.
+type volumes struct {
+	none
+	b *bench
+}
+
+func (v volumes) Mount(_ context.Context, p *corev1.Pod) error {
+	v.b.mu.Lock()
+	defer v.b.mu.Unlock()
+	if v.b.unmounted[p.Name] {
+		return errors.New("no such volume")
+	}
+	return nil
 }
 
 type none struct{}
@@ -303,6 +336,93 @@ func TestLife(t *testing.T) {
 		})
 		b.remove(t, p.UID, 30)
 	})
+	t.Run("ErrImagePull goes when the image is here", func(t *testing.T) { imageAtLast(t, b) })
+	t.Run("no StartError of a Pod that ends while it starts", func(t *testing.T) { endWhileStarting(t, b) })
+	t.Run("Pods of many containers are deleted quickly", func(t *testing.T) { manyContainers(t, b) })
+}
+
+// imageAtLast: a Pod that waits for its volumes must not say that it waits for an image which is here.
+func imageAtLast(t *testing.T, b *bench) {
+	t.Helper()
+	p := simple("volume", corev1.RestartPolicyAlways)
+	p.Spec.Containers[0].Name = "late"
+	set := func(unpulled, unmounted bool) {
+		b.mu.Lock()
+		b.unpulled["late"], b.unmounted["volume"] = unpulled, unmounted
+		b.mu.Unlock()
+		b.Again(p.UID)
+	}
+	waits := func(reason string) func(p *corev1.Pod) bool {
+		return func(p *corev1.Pod) bool {
+			st := p.Status.ContainerStatuses
+			return len(st) == 1 && st[0].State.Waiting != nil && st[0].State.Waiting.Reason == reason
+		}
+	}
+	set(true, true)
+	b.apply(p)
+	b.await(t, p.UID, "its image is missing", waits("ErrImagePull"))
+	set(false, true)
+	b.await(t, p.UID, "its volumes are missing", waits("ContainerCreating"))
+	set(false, false)
+	b.await(t, p.UID, "running", ready)
+	b.remove(t, p.UID, 5)
+}
+
+// endWhileStarting: a Pod that is deleted while the runtime starts its container has not failed to start. The deletions come at many
+// moments of that.
+func endWhileStarting(t *testing.T, b *bench) {
+	t.Helper()
+	b.mu.Lock()
+	b.ends = nil
+	b.mu.Unlock()
+	for i := range 6 {
+		p := simple(fmt.Sprintf("early%d", i), corev1.RestartPolicyNever)
+		p.Spec.Containers[0].Name = p.Name
+		b.apply(p)
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+			b.mu.Lock()
+			made := slices.Contains(b.events, p.Name+" Created: Container created")
+			b.mu.Unlock()
+			if made {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("its container is not made")
+			}
+		}
+		time.Sleep(time.Duration(8*i) * time.Millisecond)
+		b.remove(t, p.UID, 5)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, end := range b.ends {
+		if strings.Contains(end, "StartError") || strings.Contains(end, "context canceled") {
+			t.Errorf("a container ended as %q", end)
+		}
+	}
+}
+
+// manyContainers: stops of many containers at once stalled in the shim for 10 to 137 seconds.
+func manyContainers(t *testing.T, b *bench) {
+	t.Helper()
+	p := simple("many", corev1.RestartPolicyAlways)
+	p.Spec.Containers = nil
+	for i := range 30 {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: fmt.Sprintf("c%d", i), Image: runtime.PauseImage})
+	}
+	b.apply(p)
+	b.await(t, p.UID, "running", func(p *corev1.Pod) bool {
+		n := 0
+		for _, c := range p.Status.ContainerStatuses {
+			if c.State.Running != nil {
+				n++
+			}
+		}
+		return n == 30
+	})
+	begin := time.Now()
+	b.remove(t, p.UID, 30) // which waits 30 seconds
+	t.Logf("30 containers were deleted in %v", time.Since(begin))
 }
 
 // remove deletes a Pod and waits until nothing is left of it.

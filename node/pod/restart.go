@@ -13,12 +13,30 @@ func sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// restarts says that a container which ended with a code shall run again: by its first rule that matches, else by its own
-// policy, else by the Pod's.
-func restarts(p *corev1.Pod, c *corev1.Container, code int32) bool {
+// exit is how a run of a container ended, as far as it decides about the next one.
+type exit struct {
+	code int32
+	// interrupted says that the run had to end because the node stopped. It counts as a failure, whatever the code is, and no rule
+	// about codes applies to it.
+	interrupted bool
+}
+
+func (e exit) failed() bool { return e.code != 0 || e.interrupted }
+
+// exitOf is how a run ended.
+func exitOf(run *fact.Container) exit { return exit{run.ExitCode, run.Interrupted} }
+
+// exitIn is how a run ended of which a status tells.
+func exitIn(t *corev1.ContainerStateTerminated) exit {
+	return exit{t.ExitCode, t.Reason == reasonTerminated}
+}
+
+// restarts says that a container which ended shall run again: by its first rule that matches, else by its own policy, else by the
+// Pod's.
+func restarts(p *corev1.Pod, c *corev1.Container, end exit) bool {
 	policy := string(p.Spec.RestartPolicy)
 	if c.RestartPolicy != nil {
-		if ruled(c, code) {
+		if !end.interrupted && ruled(c, end.code) {
 			return true
 		}
 		policy = string(*c.RestartPolicy)
@@ -27,7 +45,7 @@ func restarts(p *corev1.Pod, c *corev1.Container, code int32) bool {
 	case string(corev1.RestartPolicyNever):
 		return false
 	case string(corev1.RestartPolicyOnFailure):
-		return code != 0
+		return end.failed()
 	}
 	return true
 }
@@ -64,7 +82,7 @@ func wanted(p *corev1.Pod, c *corev1.Container, f *fact.Pod) bool {
 	case run.State != fact.Exited:
 		return true
 	}
-	return restarts(p, c, run.ExitCode)
+	return restarts(p, c, exitOf(run))
 }
 
 // restartsAfterFailure says that the Pod's policy, or the container's own, lets a container run again that was ended.
@@ -79,7 +97,7 @@ func restartsAfterFailure(p *corev1.Pod, c *corev1.Container) bool {
 func restartAll(p *corev1.Pod, f *fact.Pod) bool {
 	for c := range containers(p) {
 		run, found := f.Of(c.Name)
-		if !found || run.State != fact.Exited {
+		if !found || run.State != fact.Exited || run.Interrupted {
 			continue
 		}
 		for i := range c.RestartPolicyRules {

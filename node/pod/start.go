@@ -53,7 +53,7 @@ func (w *worker) sandbox(ctx context.Context, p *corev1.Pod, f *fact.Pod, attemp
 		w.m.Told.Event(p, "", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
 	w.do(ctx, workSandbox, func(ctx context.Context) func(bool) {
-		err := w.stopAll(ctx, p, f, nil)
+		err := w.stopAll(ctx, p, f, grace(p, nil))
 		if err == nil {
 			err = w.makeSandbox(ctx, p, attempt)
 		}
@@ -149,7 +149,12 @@ func (w *worker) pull(ctx context.Context, p *corev1.Pod, name string) {
 		return func(broken bool) {
 			if err != nil {
 				w.failed(p, name, err, broken)
+				w.unpulled[name] = true
 				return
+			}
+			if w.unpulled[name] { // the image is here now, whatever else is not
+				delete(w.unpulled, name)
+				delete(w.waiting, name)
 			}
 			w.images[name] = &image{got}
 		}
@@ -165,6 +170,7 @@ func (w *worker) start(ctx context.Context, p *corev1.Pod, f *fact.Pod, name str
 	if run, found := f.Of(name); found && run.State == fact.Exited {
 		w.backoffs.next(name, run.Finished, now)
 	}
+	delete(w.unpulled, name)
 	delete(w.images, name) // the next run asks anew: its policy may be to pull always
 	w.do(ctx, name, func(ctx context.Context) func(bool) {
 		begin := time.Now()
@@ -214,6 +220,9 @@ func short(why *fact.Waiting) string {
 	return why.Message
 }
 
+// callTime is how long the runtime may take to make and start a container.
+const callTime = 2 * time.Minute
+
 // run1 makes and starts one run of a container, and sees its postStart hook through.
 func (w *worker) run1(ctx context.Context, p *corev1.Pod, f *fact.Pod, name string, img *cri.Image) error {
 	c, target := find(p, name)
@@ -232,12 +241,22 @@ func (w *worker) run1(ctx context.Context, p *corev1.Pod, f *fact.Pod, name stri
 	if err := os.MkdirAll(filepath.Join(around.LogDirectory, name), 0o755); err != nil { //nolint:gosec // G301: collectors of logs are other users
 		return &fact.Waiting{Reason: "CreateContainerError", Message: err.Error()}
 	}
-	made, err := w.m.Client.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: box.ID, Config: config, SandboxConfig: around})
+	// A call that is broken off leaves a container that the runtime calls failed, though only its Pod has ended. So the Pod's end is
+	// looked for between the calls, and they run to theirs.
+	calls, done := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	defer done()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	made, err := w.m.Client.CreateContainer(calls, &cri.CreateContainerRequest{PodSandboxId: box.ID, Config: config, SandboxConfig: around})
 	if err != nil {
 		return &fact.Waiting{Reason: "CreateContainerError", Message: cri.Message(err)}
 	}
 	w.m.Told.Event(p, name, corev1.EventTypeNormal, "Created", "Container created")
-	if _, err := w.m.Client.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if _, err := w.m.Client.StartContainer(calls, &cri.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
 		return &fact.Waiting{Reason: "RunContainerError", Message: cri.Message(err)}
 	}
 	w.m.Told.Event(p, name, corev1.EventTypeNormal, "Started", "Container started")
@@ -246,6 +265,9 @@ func (w *worker) run1(ctx context.Context, p *corev1.Pod, f *fact.Pod, name stri
 	}
 	w.poke() // it runs, whatever its hook does
 	if err := w.m.Hooks.Run(ctx, p, c, made.ContainerId, box.IPs, c.Lifecycle.PostStart); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err() // the Pod ends, and stops the container
+		}
 		w.m.Told.Event(p, name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 		_ = w.stop(ctx, p, c, made.ContainerId, "FailedPostStartHook", grace(p, nil), box.IPs)
 		return &fact.Waiting{Reason: "PostStartHookError", Message: err.Error()}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/node/fact"
 )
@@ -142,10 +143,15 @@ func one(p *corev1.Pod, c *corev1.Container, f *fact.Pod, s Seen, old *corev1.Co
 // wait shows a container that shall run again as waiting, if it is known why it does not yet.
 func wait(p *corev1.Pod, c *corev1.Container, f *fact.Pod, s Seen, st *corev1.ContainerStatus) {
 	why, known := s.Waiting[c.Name]
+	run, found := f.Of(c.Name)
+	if !known && found && run.State == fact.Exited && run.Interrupted {
+		// Shown as terminated with code 0 it would have succeeded, and the API would let it do nothing else any more.
+		why, known = interruptedWaiting(), true
+	}
 	if !known || s.Ended || s.Verdict != nil || !wanted(p, c, f) {
 		return
 	}
-	if run, found := f.Of(c.Name); found && run.State == fact.Exited && run.ExitCode == 0 && initOnly(p, c) {
+	if found && run.Succeeded() && initOnly(p, c) {
 		return
 	}
 	if st.State.Terminated != nil {
@@ -251,7 +257,7 @@ func state(s Seen, run *fact.Container, old *corev1.ContainerStatus) (out corev1
 	case run.State == fact.Exited:
 		out.Terminated = &corev1.ContainerStateTerminated{
 			ExitCode: run.ExitCode, Reason: run.Reason, Message: run.Message,
-			StartedAt: second(run.Started), FinishedAt: second(run.Finished), ContainerID: id(s, run),
+			StartedAt: startedAt(run), FinishedAt: second(run.Finished), ContainerID: id(s, run),
 		}
 	case run.State == fact.Unknown && old != nil && old.State.Running != nil:
 		out.Terminated = lost("The container could not be located when the pod was terminated")
@@ -259,6 +265,14 @@ func state(s Seen, run *fact.Container, old *corev1.ContainerStatus) (out corev1
 		out.Waiting = &corev1.ContainerStateWaiting{}
 	}
 	return out
+}
+
+// startedAt is when a run began. One that could not be started says 1970, as kubelets do: the field has no way to say never.
+func startedAt(run *fact.Container) metav1.Time {
+	if run.Started.IsZero() {
+		return metav1.Unix(0, 0)
+	}
+	return second(run.Started)
 }
 
 // mounts are the volume mounts of a container, with what the runtime made of them.
@@ -319,7 +333,7 @@ func healthy(p *corev1.Pod, s Seen, st *corev1.PodStatus) {
 		x := &st.InitContainerStatuses[i]
 		ask(x)
 		if !sidecar(&p.Spec.InitContainers[i]) {
-			x.Ready = x.State.Terminated != nil && x.State.Terminated.ExitCode == 0
+			x.Ready = x.State.Terminated != nil && !exitIn(x.State.Terminated).failed()
 		}
 	}
 }
@@ -363,7 +377,7 @@ func initializedOnce(p *corev1.Pod, st *corev1.PodStatus) bool {
 	if sidecar(c) {
 		return x.State.Running != nil || x.State.Terminated != nil || x.LastTerminationState.Terminated != nil
 	}
-	return x.State.Terminated != nil && x.State.Terminated.ExitCode == 0
+	return x.State.Terminated != nil && !exitIn(x.State.Terminated).failed()
 }
 
 // address fills in where the Pod and its node are.

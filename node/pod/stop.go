@@ -47,11 +47,46 @@ func (w *worker) kill(ctx context.Context, p *corev1.Pod, f *fact.Pod, k Kill) {
 
 // stop ends one container: its preStop hook first, then its signal, and the hard end when its time is over.
 func (w *worker) stop(ctx context.Context, p *corev1.Pod, c *corev1.Container, id, message string, within time.Duration, ips addresses) error {
-	return w.stopAfter(ctx, p, c, id, message, within, ips, nil)
+	return w.stopAfter(ctx, p, c, id, message, within, ips, order{})
+}
+
+// order is when a container may be stopped beside the others of its Pod.
+type order struct {
+	after []<-chan struct{} // the ends of the containers that it waits for, as long as its time allows
+	slots StopSlots
+}
+
+// StopSlots let a few containers of a Pod be told to end at a time: a shim that is told to end many at once stalls, for minutes at
+// worst. A nil one lets everything pass.
+type StopSlots chan struct{}
+
+// NewStopSlots makes the slots of one Pod.
+func NewStopSlots() StopSlots { return make(StopSlots, parallelStops) }
+
+const (
+	// parallelStops is how many containers of a Pod are told to end at a time.
+	parallelStops = 2
+	// slotTime is how long a container that does not end at once keeps others waiting.
+	slotTime = 500 * time.Millisecond
+)
+
+// Take waits for a slot, and gives it back when done is called or slotTime is over.
+func (s StopSlots) Take(ctx context.Context) (done func(), err error) {
+	if s == nil {
+		return func() {}, nil
+	}
+	select {
+	case s <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	free := sync.OnceFunc(func() { <-s })
+	clock := time.AfterFunc(slotTime, free)
+	return func() { clock.Stop(); free() }, nil
 }
 
 // stopAfter is stop for a container that waits for others to end, as long as its time allows.
-func (w *worker) stopAfter(ctx context.Context, p *corev1.Pod, c *corev1.Container, id, message string, within time.Duration, ips addresses, turn []<-chan struct{}) error {
+func (w *worker) stopAfter(ctx context.Context, p *corev1.Pod, c *corev1.Container, id, message string, within time.Duration, ips addresses, o order) error {
 	if message == "" {
 		message = "Stopping container " + c.Name
 	}
@@ -62,6 +97,7 @@ func (w *worker) stopAfter(ctx context.Context, p *corev1.Pod, c *corev1.Contain
 	}
 	clock := time.NewTimer(time.Until(until))
 	defer clock.Stop()
+	turn := o.after
 	for _, other := range turn {
 		select {
 		case <-other:
@@ -74,8 +110,15 @@ func (w *worker) stopAfter(ctx context.Context, p *corev1.Pod, c *corev1.Contain
 			break
 		}
 	}
+	queued := time.Now()
+	done, err := o.slots.Take(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	until = until.Add(time.Since(queued)) // its time begins when it is told
 	left := max(time.Until(until), leastGrace).Round(time.Second)
-	_, err := w.m.Client.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id, Timeout: int64(left / time.Second)})
+	_, err = w.m.Client.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id, Timeout: int64(left / time.Second)})
 	if cri.NotFound(err) {
 		return nil
 	}
@@ -91,13 +134,28 @@ func (w *worker) preStop(ctx context.Context, p *corev1.Pod, c *corev1.Container
 	}
 }
 
-// stopAll ends every container of the Pod and then its sandboxes. Sidecars end after the containers they stand beside, the
-// last first. within replaces the Pod's own time.
-func (w *worker) stopAll(ctx context.Context, p *corev1.Pod, f *fact.Pod, within *int64) error {
+// stopAll ends every container of the Pod and then its sandboxes.
+func (w *worker) stopAll(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration) error {
+	if err := w.stopRunning(ctx, p, f, within); err != nil {
+		return err
+	}
+	for i := range f.Sandboxes {
+		if s := &f.Sandboxes[i]; s.Ready || i == 0 {
+			if _, err := w.m.Client.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.ID}); err != nil && !cri.NotFound(err) {
+				return fmt.Errorf("stop the sandbox: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// stopRunning ends every container of the Pod that runs. Sidecars end after the containers they stand beside, the last first. within is
+// the time that all of them have together.
+func (w *worker) stopRunning(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	ended := map[string]chan struct{}{}
+	ended, slots := map[string]chan struct{}{}, NewStopSlots()
 	var running []*fact.Container
 	for i := range f.Containers {
 		if r := &f.Containers[i]; r.State == fact.Running || r.State == fact.Unknown {
@@ -107,15 +165,14 @@ func (w *worker) stopAll(ctx context.Context, p *corev1.Pod, f *fact.Pod, within
 			}
 		}
 	}
-	time := grace(p, within)
 	for _, r := range running {
 		c, _ := find(p, r.Name)
 		if c == nil {
 			c = &corev1.Container{Name: r.Name}
 		}
-		turn := before(p, r.Name, ended)
+		o := order{before(p, r.Name, ended), slots}
 		wg.Go(func() {
-			err := w.stopAfter(ctx, p, c, r.ID, "", time, f.IPs(), turn)
+			err := w.stopAfter(ctx, p, c, r.ID, "", within, f.IPs(), o)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -129,17 +186,7 @@ func (w *worker) stopAll(ctx context.Context, p *corev1.Pod, f *fact.Pod, within
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	for i := range f.Sandboxes {
-		if s := &f.Sandboxes[i]; s.Ready || i == 0 {
-			if _, err := w.m.Client.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.ID}); err != nil && !cri.NotFound(err) {
-				return fmt.Errorf("stop the sandbox: %w", err)
-			}
-		}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // before are the ends that a container waits for: a sidecar for those of all regular containers and of the sidecars after it.

@@ -15,6 +15,7 @@ import (
 
 	"proa.dev/kinds/period"
 	"proa.dev/node/fact"
+	"proa.dev/node/interruption"
 )
 
 // worker takes care of one Pod. One goroutine looks, decides, and starts what is to be done; everything that takes time is
@@ -35,12 +36,19 @@ type worker struct {
 	verdict *Verdict
 	done    []func() // what finished work has to say
 	last    *fact.Pod
+	// order is set while the node stops; stopped and reported tell how far that is.
+	order             *stopOrder
+	stopped, reported bool
+
+	interruptions interruption.Set // the containers that were interrupted, once recordRead
+	recordRead    bool
 
 	shown       *corev1.Pod // the Pod that its volumes show
 	volumes     bool
 	images      map[string]*image
 	busy        map[string]context.CancelFunc // by container, or by what is done to the Pod as a whole
 	waiting     map[string]fact.Waiting
+	unpulled    map[string]bool      // containers that wait because their image could not be pulled
 	hold        map[string]time.Time // when the next start of a container may be tried
 	fails       map[string]int
 	backoffs    backoffs
@@ -165,20 +173,28 @@ func (w *worker) step(ctx context.Context, p *corev1.Pod, gone bool, verdict *Ve
 		}
 		return time.Second, false
 	}
+	w.mark(p, f)
 	w.mu.Lock()
 	w.last = f
 	w.mu.Unlock()
-	now := time.Now()
+	now, order := time.Now(), w.interrupted()
 	if verdict == nil {
 		verdict, again = w.deadline(p, now)
 	}
+	if verdict == nil && !terminal(p.Status.Phase) && p.DeletionTimestamp == nil && cannotResume(p, f, order != nil) {
+		verdict = NodeShutdown(nil)
+		w.judge(verdict)
+	}
 	if gone || p.DeletionTimestamp != nil || verdict != nil || terminal(p.Status.Phase) {
-		return w.end(ctx, p, f, gone, verdict)
+		return w.end(ctx, p, f, gone, verdict, order)
 	}
 	if w.m.follows(w, p) {
 		return again, false // who ends wakes us
 	}
 	p = w.allot(p, f)
+	if order != nil {
+		return w.pause(ctx, p, f, order), false
+	}
 	w.m.Probes.Sync(p, f)
 	plan := decide(p, f, w.known(p, now))
 	if w.volumes && w.renamed(p) {
@@ -190,7 +206,7 @@ func (w *worker) step(ctx context.Context, p *corev1.Pod, gone bool, verdict *Ve
 		w.resize(ctx, p, f, change)
 	}
 	if plan.Done && len(w.busy) == 0 {
-		return w.end(ctx, p, f, false, nil)
+		return w.end(ctx, p, f, false, nil, order)
 	}
 	w.carry(ctx, p, f, &plan, now)
 	if err := w.show(ctx, p, f, nil, false); err != nil {

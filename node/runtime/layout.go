@@ -84,6 +84,9 @@ func (l layout) removeOldConfigs(keep string) {
 	}
 }
 
+// ErrInUse says that the folder of a runtime is held. A process that was killed holds it until the kernel is done with it.
+var ErrInUse = errors.New("another process runs the runtime")
+
 // lockFolder makes this process the only one that runs containerd in the folder, until it ends in whatever way.
 func lockFolder(l layout) (*os.File, error) {
 	f, err := os.OpenFile(l.lock, os.O_CREATE|os.O_RDWR, 0o600)
@@ -96,7 +99,7 @@ func lockFolder(l layout) (*os.File, error) {
 	}
 	_ = f.Close()
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("another process runs the runtime in %s; stop it first, or use another data folder", l.dir)
+		return nil, fmt.Errorf("%w in %s; stop it first, or use another data folder", ErrInUse, l.dir)
 	}
 	return nil, fmt.Errorf("lock the runtime's folder: %w", err)
 }

@@ -67,6 +67,27 @@ func (c *Certificate) Load() error {
 	return nil
 }
 
+// Adopt stores a certificate with its key, both PEM, that somebody else has issued, unless the one that is there is valid for longer.
+func (c *Certificate) Adopt(cert, key []byte) error {
+	both := slices.Concat(cert, []byte("\n"), key)
+	pair, err := parse(both)
+	if err != nil {
+		return err
+	}
+	now := c.Current()
+	if now != nil && !pair.Leaf.NotAfter.After(now.Leaf.NotAfter) {
+		return nil
+	}
+	if !time.Now().Before(pair.Leaf.NotAfter) {
+		return fmt.Errorf("it has expired, at %s", pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if err := Put(c.File, both); err != nil {
+		return err
+	}
+	c.current.Store(pair)
+	return nil
+}
+
 // isFormer says that a certificate is signed by an authority that no longer signs such ones.
 func (c *Certificate) isFormer(leaf *x509.Certificate) bool {
 	if c.Former == nil {

@@ -21,15 +21,19 @@ const (
 	renewEvery   = leaseSeconds / 4 * time.Second
 )
 
-// heartbeat renews the Lease until ctx ends. After a failure it tries again soon.
-func (n *Node) heartbeat(ctx context.Context) {
+// heartbeat renews the Lease until ctx ends. After a failure it tries again soon. It returns an error when another agent has taken the
+// node over.
+func (n *Node) heartbeat(ctx context.Context) error {
 	var have *coordinationv1.Lease
 	again := 200 * time.Millisecond
 	for ctx.Err() == nil {
 		next, err := n.renew(ctx, have)
+		if IsTaken(err) {
+			return err
+		}
 		wait := renewEvery
 		if err == nil {
-			have, again = next, 200*time.Millisecond
+			have, again, n.renewed = next, 200*time.Millisecond, true
 		} else {
 			// What is there is not what was thought, or cannot be known: look again.
 			have = nil
@@ -39,9 +43,10 @@ func (n *Node) heartbeat(ctx context.Context) {
 			wait, again = again, min(2*again, 7*time.Second)
 		}
 		if !clock.Sleep(ctx, wait) {
-			return
+			return nil
 		}
 	}
+	return nil
 }
 
 // renew writes the Lease. have is the one written before, or nil.
@@ -59,8 +64,15 @@ func (n *Node) renew(ctx context.Context, have *coordinationv1.Lease) (*coordina
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: n.Name}}
 	if have != nil {
+		if err := n.checkHolder(have); err != nil {
+			return nil, err
+		}
 		lease = have.DeepCopy()
 	}
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	lease.Annotations[agentAnnotation] = n.agent
 	if o := n.Current(); o != nil && (len(lease.OwnerReferences) == 0 || lease.OwnerReferences[0].UID != o.UID) {
 		lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: o.Name, UID: o.UID}}
 	}

@@ -125,6 +125,8 @@ type Node struct {
 	host    *Host
 	log     *slog.Logger
 	poke    chan struct{}
+	agent   string // see agentID
+	renewed bool   // this agent has renewed the Lease; only heartbeat knows it
 
 	mu    sync.Mutex // guards what follows
 	uid   types.UID
@@ -157,7 +159,10 @@ func New(c client.Client, config Config, parts Parts, log *slog.Logger) (*Node, 
 	if config.Features == nil {
 		config.Features = Usual()
 	}
-	return &Node{Config: config, Parts: parts, cluster: c, host: &Host{}, log: log, poke: make(chan struct{}, 1)}, nil
+	host := &Host{}
+	return &Node{
+		Config: config, Parts: parts, cluster: c, host: host, log: log, poke: make(chan struct{}, 1), agent: agentID(host.Machine(), config.Data),
+	}, nil
 }
 
 // Poke makes the node look at itself now, because something has changed.
@@ -188,7 +193,8 @@ func (n *Node) show(o *corev1.Node) {
 	}
 }
 
-// Run registers the node and keeps its status and its Lease until ctx ends.
+// Run registers the node and keeps its status and its Lease until ctx ends, or until another agent has taken the node over, which is an
+// error.
 func (n *Node) Run(ctx context.Context) error {
 	n.began = time.Now()
 	if err := n.register(ctx); err != nil {
@@ -201,7 +207,14 @@ func (n *Node) Run(ctx context.Context) error {
 	n.tell(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { n.heartbeat(ctx) })
+	outside := ctx
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	wg.Go(func() {
+		if err := n.heartbeat(ctx); err != nil {
+			stop(err)
+		}
+	})
 	wg.Go(func() {
 		for e := range view.Events(ctx) {
 			if o, ok := e.Object.(*corev1.Node); ok && !e.Deleted {
@@ -211,6 +224,9 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 	})
 	n.look(ctx)
+	if outside.Err() == nil {
+		return context.Cause(ctx)
+	}
 	return nil
 }
 

@@ -77,6 +77,9 @@ func (s *Server) within(ctx context.Context, l pod.Local) (inside, error) {
 
 // PortForward connects one stream with a port. Either end may be done speaking before the other is.
 func (i inside) PortForward(ctx context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
+	if err := accept(stream); err != nil {
+		return err
+	}
 	conn, err := i.dial(ctx, port)
 	if err != nil {
 		return err
@@ -93,6 +96,19 @@ func (i inside) PortForward(ctx context.Context, _, _ string, port int32, stream
 		err = nil
 	}
 	return err
+}
+
+// accept tells the client of a SPDY stream that the stream is open, unless it knows. The server of the streams calls PortForward while it
+// may not have sent that reply yet, and resets the stream when PortForward fails: a client that hears of the reset first takes its
+// port-forward for broken, and does not read the error stream, which says that nobody listens on the port.
+func accept(stream io.ReadWriteCloser) error {
+	s, ok := stream.(interface {
+		SendReply(headers http.Header, fin bool) error
+	})
+	if !ok { // a channel of a WebSocket, which is open with its connection
+		return nil
+	}
+	return s.SendReply(http.Header{}, false)
 }
 
 // serveTunnel serves SPDY within a WebSocket, for clients behind proxies that know only those.

@@ -452,6 +452,34 @@ func TestForward(t *testing.T) {
 	})
 }
 
+// TestForwardAcceptsBeforeItFails ends a port-forward before the server of its streams has told the client that the stream is open: the client
+// learns that it was open all the same, and goes on to read why it failed.
+func TestForwardAcceptsBeforeItFails(t *testing.T) {
+	near, far := net.Pipe()
+	server, err := spdy.NewServerConnection(far, func(stream httpstream.Stream, _ <-chan struct{}) error { // the reply is sent after it returns
+		if err := inside("").PortForward(t.Context(), "p", "u", 1, stream); err == nil {
+			t.Error("somebody listens on port 1")
+		}
+		return stream.Reset()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	conn, err := spdy.NewClientConnection(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	data, err := conn.CreateStream(http.Header{"Streamtype": {"data"}, "Port": {"1"}, "Requestid": {"1"}})
+	if err != nil {
+		t.Fatalf("the stream was never open: %v", err)
+	}
+	if text, err := io.ReadAll(data); err != nil || len(text) > 0 {
+		t.Errorf("the stream of a port without anybody says %q (%v)", text, err)
+	}
+}
+
 func TestForwardIntoNoNetwork(t *testing.T) {
 	if _, err := inside(filepath.Join(t.TempDir(), "none")).dial(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "open the network of the pod") {
 		t.Error(err)

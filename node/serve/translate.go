@@ -86,55 +86,55 @@ func run(ctx context.Context, to *url.URL, o stream.Command, ch [channels]io.Rea
 	open := func(name string) (httpstream.Stream, error) {
 		return conn.CreateStream(http.Header{"Streamtype": {name}})
 	}
+	// All streams are there before anything is sent. The runtime reads none before it has all of them, so that input on its way would keep it from
+	// hearing about the streams behind.
 	status, err := open("error")
 	if err != nil {
 		return nil, err
 	}
-	var outputs sync.WaitGroup
-	if o.Stdin {
-		in, err := open("stdin")
-		if err != nil {
+	var in, stdout, stderr, resize httpstream.Stream
+	for _, s := range []struct {
+		name   string
+		wanted bool
+		stream *httpstream.Stream
+	}{{"stdin", o.Stdin, &in}, {"stdout", o.Stdout, &stdout}, {"stderr", o.Stderr, &stderr}, {"resize", o.TTY, &resize}} {
+		if !s.wanted {
+			continue
+		}
+		if *s.stream, err = open(s.name); err != nil {
 			return nil, err
 		}
+	}
+	if in != nil {
 		go func() { // ends when the client closes the channel, or with either connection
 			_, _ = io.Copy(in, ch[channelStdin])
 			_ = in.Close()
 		}()
 		go func() { _, _ = io.Copy(io.Discard, in) }() // nothing comes, but the end of the stream must be seen
 	}
-	for name, to := range map[string]io.Writer{"stdout": out(o.Stdout, ch[channelStdout]), "stderr": out(o.Stderr, ch[channelStderr])} {
-		if to == nil {
-			continue
-		}
-		from, err := open(name)
-		if err != nil {
-			return nil, err
-		}
-		outputs.Go(func() {
-			if _, err := io.Copy(to, from); err != nil {
-				_ = from.Reset() // nobody listens any more
-			}
-		})
-	}
 	size := io.Writer(io.Discard)
-	if o.TTY {
-		if size, err = open("resize"); err != nil {
-			return nil, err
-		}
+	if resize != nil {
+		size = resize
 	}
 	go func() { // the client closes this channel only with the connection
 		_, _ = io.Copy(size, ch[channelResize])
 		_ = conn.Close()
 	}()
+	var outputs sync.WaitGroup
+	outputs.Go(func() { passOutput(ch[channelStdout], stdout) })
+	outputs.Go(func() { passOutput(ch[channelStderr], stderr) })
 	outputs.Wait()
 	return io.ReadAll(io.LimitReader(status, 1<<20))
 }
 
-func out(on bool, w io.Writer) io.Writer {
-	if on {
-		return w
+// passOutput copies a stream of the command to its channel until it ends, or nobody listens any more; from is nil if the client does not want it.
+func passOutput(to io.Writer, from httpstream.Stream) {
+	if from == nil {
+		return
 	}
-	return nil
+	if _, err := io.Copy(to, from); err != nil {
+		_ = from.Reset()
+	}
 }
 
 // dialSPDY opens a connection to where a runtime serves the streams of one command.

@@ -21,10 +21,7 @@ import (
 // critical is the priority from which on a Pod belongs to the last group.
 const critical = 2000000000
 
-const (
-	terminated = "Pod was terminated in response to imminent node shutdown."
-	rejected   = "Pod was rejected as the node is shutting down."
-)
+const rejected = "Pod was rejected as the node is shutting down."
 
 // Period is how long Pods of a priority, up to the next one, may take.
 type Period struct {
@@ -163,7 +160,7 @@ func (m *Manager) end(ctx context.Context, g group) {
 			grace = *own
 		}
 		m.Log.Info("end a Pod, as the node goes down", "pod", p.Namespace+"/"+p.Name, "grace", grace)
-		m.End(p.UID, &pod.Verdict{Reason: "Terminated", Message: terminated, Disrupted: corev1.PodReasonTerminationByKubelet, Grace: &grace})
+		m.End(p.UID, pod.NodeShutdown(&grace))
 	}
 	end := time.NewTimer(time.Duration(g.Seconds) * time.Second)
 	defer end.Stop()

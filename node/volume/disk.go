@@ -70,8 +70,8 @@ func (v *Volumes) local(ctx context.Context, p *corev1.Pod, b *bound) (*mounted,
 	if is || err != nil {
 		return m, err
 	}
-	if err := v.makeLocal(b.pv); err != nil {
-		return nil, err
+	if path, err = v.localSource(b.pv); err != nil {
+		return nil, &step{"MountVolume.MountDevice failed", err}
 	}
 	kind, err := typeOf(path)
 	if err != nil {

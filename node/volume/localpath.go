@@ -25,23 +25,42 @@ const localRetry = 10 * time.Second
 // localDir is where the volumes are that are folders of this node.
 func (v *Volumes) localDir() string { return filepath.Join(v.Dir, "local-path") }
 
-// makeLocal makes the folder of a volume that the built-in provisioner made for this node, when it is used first.
-func (v *Volumes) makeLocal(pv *corev1.PersistentVolume) error {
-	path := pv.Spec.Local.Path
-	if pv.Annotations[localpath.ProvisionedBy] != localpath.Provisioner || path != filepath.Join(v.localDir(), pv.Name) {
-		return nil
+// localSource is the path of a local volume on this node. The folders of volumes that the built-in provisioner made for this node are in the
+// agent's own data folder, wherever that is now: a path that was written before the data folder was moved, or restored elsewhere, may be
+// that of another cluster's volume. Such a folder is made when it is used first. Volumes that somebody else made are where they say.
+func (v *Volumes) localSource(pv *corev1.PersistentVolume) (string, error) {
+	written := pv.Spec.Local.Path
+	if !v.isProvisioned(pv) {
+		return written, nil
+	}
+	own := filepath.Join(v.localDir(), pv.Name)
+	if written != own && !exists(own) && exists(written) {
+		return "", fmt.Errorf("volume %s is in %s, which is not in the data folder of this node; if it belongs to this cluster, move it to %s with the cluster stopped", pv.Name, written, own)
 	}
 	if err := os.MkdirAll(v.localDir(), 0o711); err != nil { //nolint:gosec // G301: processes of Pods pass through it
-		return err
+		return "", err
 	}
-	err := os.Mkdir(path, 0o777) //nolint:gosec // G301: it is for the processes of Pods, whoever they are
+	err := os.Mkdir(own, 0o777) //nolint:gosec // G301: it is for the processes of Pods, whoever they are
 	if errors.Is(err, fs.ErrExist) {
-		return nil
+		return own, nil
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
-	return os.Chmod(path, 0o777) //nolint:gosec // G302: it is for the processes of Pods, whatever the umask
+	return own, os.Chmod(own, 0o777) //nolint:gosec // G302: it is for the processes of Pods, whatever the umask
+}
+
+// isProvisioned says that the built-in provisioner made a volume for this node: it is marked so, and its path has the form that the
+// provisioner gives to the paths of its volumes.
+func (v *Volumes) isProvisioned(pv *corev1.PersistentVolume) bool {
+	folder, name := filepath.Split(pv.Spec.Local.Path)
+	if pv.Annotations[localpath.ProvisionedBy] != localpath.Provisioner || name != pv.Name {
+		return false
+	}
+	if node := pv.Annotations[localpath.Node]; node != "" && node != v.Node {
+		return false
+	}
+	return filepath.Base(folder) == filepath.Base(v.localDir())
 }
 
 // KeepLocal says on the Node where this agent keeps volumes, and removes the folders of those that are gone, until ctx ends.

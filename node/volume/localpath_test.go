@@ -78,6 +78,62 @@ func TestLocalPath(t *testing.T) {
 	}
 }
 
+// A folder restored at another path does not write into the original's volumes: those that the provisioner made are in the data folder of the
+// agent that uses them. What somebody else made is where it says.
+func TestLocalPathOfARestoredDataFolder(t *testing.T) {
+	asRoot(t)
+	w := start(t)
+	original, own := filepath.Join(t.TempDir(), "local-path"), filepath.Join(w.dir, "local-path")
+	write := func(path, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	local := func(path string) corev1.PersistentVolumeSource {
+		return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}}
+	}
+	pod := func(claim string) *corev1.Pod {
+		return w.Pod("with-"+claim, `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: `+claim+`}}]}`)
+	}
+	for _, c := range []struct {
+		name        string
+		provisioned bool
+		restored    bool // its folder is in the data folder of this node too
+		existed     bool // the original has it
+		want        string
+	}{
+		{"copied", true, true, true, "restored"},
+		{"moved", true, true, false, "restored"},
+		{"unused", true, false, false, ""},
+		{"by-hand", false, true, true, "original"},
+	} {
+		if c.existed {
+			write(filepath.Join(original, c.name, "file"), "original")
+		}
+		if c.restored {
+			write(filepath.Join(own, c.name, "file"), "restored")
+		}
+		if c.provisioned {
+			w.volumeOf(c.name, local(filepath.Join(original, c.name)))
+		} else {
+			w.volume(c.name, "n1", local(filepath.Join(original, c.name)))
+		}
+		p := pod(c.name)
+		w.mount(p)
+		got, _ := os.ReadFile(w.at(p, "local-volume", c.name+"/file"))
+		if string(got) != c.want {
+			t.Errorf("%s shows %q, want %q", c.name, got, c.want)
+		}
+		if err := w.Unmount(t.Context(), p.UID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(original, "unused")); err == nil {
+		t.Error("a folder was made in the place of the original")
+	}
+}
+
 // volumeOf makes a volume as the built-in provisioner makes it, and its claim.
 func (w *world) volumeOf(name string, source corev1.PersistentVolumeSource) {
 	w.Helper()

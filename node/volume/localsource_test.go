@@ -1,0 +1,50 @@
+package volume
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/localpath"
+)
+
+// Volumes of the provisioner are in the data folder of their node, and no others are sought there. One that was left behind in another
+// place is not replaced by an empty folder.
+func TestLocalSource(t *testing.T) {
+	own, original := t.TempDir(), filepath.Join(t.TempDir(), "local-path")
+	v := &Volumes{Parts: Parts{Dir: own, Node: "n1"}}
+	own = filepath.Join(own, "local-path")
+	for _, dir := range []string{filepath.Join(own, "both"), filepath.Join(original, "both"), filepath.Join(original, "left")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		why, name, path, by, node string
+		want                      string
+	}{
+		{"made here", "here", own + "/here", localpath.Provisioner, "n1", own + "/here"},
+		{"restored", "both", original + "/both", localpath.Provisioner, "n1", own + "/both"},
+		{"restored before it was used", "new", original + "/new", localpath.Provisioner, "n1", own + "/new"},
+		{"left behind", "left", original + "/left", localpath.Provisioner, "n1", "move it to " + own + "/left"},
+		{"made by a user", "both", original + "/both", "", "", original + "/both"},
+		{"made by another provisioner", "both", original + "/both", "example.com/x", "n1", original + "/both"},
+		{"of another node", "both", original + "/both", localpath.Provisioner, "n2", original + "/both"},
+		{"marked by a user, with a path that the provisioner does not give", "both", "/mnt/disks/both", localpath.Provisioner, "n1", "/mnt/disks/both"},
+		{"marked by a user, with another name", "both", original + "/other", localpath.Provisioner, "n1", original + "/other"},
+	} {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: c.name, Annotations: map[string]string{localpath.ProvisionedBy: c.by, localpath.Node: c.node}}}
+		pv.Spec.Local = &corev1.LocalVolumeSource{Path: c.path}
+		got, err := v.localSource(pv)
+		if err != nil {
+			got = err.Error()
+		}
+		if err == nil && got != c.want || err != nil && !strings.Contains(got, c.want) {
+			t.Errorf("a volume %s is at %s, want %s", c.why, got, c.want)
+		}
+	}
+}
