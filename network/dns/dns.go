@@ -46,7 +46,9 @@ type Config struct {
 	Stubs map[string][]string
 	// TTL is how long others may keep an answer about the cluster, 5 seconds if 0.
 	TTL time.Duration
-	Log *slog.Logger
+	// Listening is called when the server can be asked; nil for nobody.
+	Listening func()
+	Log       *slog.Logger
 }
 
 // Server answers names.
@@ -130,6 +132,9 @@ func (s *Server) Serve(ctx context.Context) error {
 				}
 			})
 		}
+	}
+	if s.Listening != nil {
+		s.Listening()
 	}
 	s.hold(ctx)
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {

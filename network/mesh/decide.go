@@ -21,11 +21,15 @@ type node struct {
 	since    time.Time      // when the Node was created, as the server has noted it
 	networks []netip.Prefix // of its Pods
 	addrs    []netip.Addr   // by which other nodes reach it
+	// links are the networks that the node says are on its links, if it has published them.
+	links     []netip.Prefix
+	published bool
 }
 
 // read takes from a Node what counts. Of its addresses those inside count, or else all that are numbers.
 func read(n *corev1.Node) node {
 	out := node{name: n.Name, uid: n.UID, since: n.CreationTimestamp.UTC()}
+	out.links, out.published = readLinks(n)
 	cidrs := n.Spec.PodCIDRs
 	if len(cidrs) == 0 && n.Spec.PodCIDR != "" {
 		cidrs = []string{n.Spec.PodCIDR}
@@ -99,8 +103,8 @@ type question struct {
 	held map[netip.Prefix]types.UID
 }
 
-// decide says how each other node is reached. A network can be routed where the node has an address of the same family on our
-// link. A Node is believed only as far as limits allow, and about nothing that another node has already.
+// decide says how each other node is reached. A network can be routed where both nodes have an address of the same family of the other on
+// a link. A Node is believed only as far as limits allow, and about nothing that another node has already.
 func decide(q question) (out wanted) {
 	nodes := slices.Clone(q.nodes)
 	slices.SortFunc(nodes, older)
@@ -118,7 +122,7 @@ func decide(q question) (out wanted) {
 		var tunneled []netip.Addr
 		for _, p := range n.networks {
 			a, same := n.address(p.Addr().Is6())
-			if same && q.onLink(a) {
+			if same && q.routable(out.self, n, a) {
 				out.ways = append(out.ways, way{to: p, via: a})
 				continue
 			}

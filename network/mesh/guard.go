@@ -16,7 +16,8 @@ type guard struct {
 	text string
 }
 
-// guardTunnel lets only nodes send into the tunnel: what comes out of it counts as coming from a Pod.
+// guardTunnel lets only nodes send into the tunnel: what comes out of it counts as coming from a Pod. Tunnels of other clusters on this machine have
+// the same port and other identifiers, and are none of its business.
 func (m *Mesh) guardTunnel(want wanted) error {
 	text := fmt.Sprint(want.ends)
 	if m.guard.text == text {
@@ -36,7 +37,7 @@ func (m *Mesh) guardTunnel(want wanted) error {
 		rule := func(chain *nftables.Chain, words ...[]expr.Any) {
 			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: nft.Rule(words...)})
 		}
-		rule(in, nft.Protocol(unix.IPPROTO_UDP), nft.ToPort(uint16(m.Port)), nft.Goto(tunnel.Name))
+		rule(in, nft.Protocol(unix.IPPROTO_UDP), nft.ToPort(uint16(m.Port)), nft.TunnelID(m.ID), nft.Goto(tunnel.Name))
 		for _, f := range nft.Families() {
 			nodes := &nftables.Set{Table: t, Name: "nodes" + f.Digit(), KeyType: f.AddrType}
 			if err := nft.AddSet(c, nodes, sources(want.ends, f)...); err != nil {

@@ -2,8 +2,9 @@
 // its address is enough. Where there is a router between them that knows nothing of Pods, their packets travel inside those of
 // the nodes (VXLAN).
 //
-// Everything follows from the Nodes alone: each says which networks its Pods have and what its own addresses are. The
-// addresses inside the tunnel are made from these networks, so nobody has to publish or learn anything. A Node is not believed
+// Everything follows from the Nodes alone: each says which networks its Pods have, what its own addresses are, and which networks are
+// on its links (links.go), so that two nodes choose the same way to each other. The addresses inside the tunnel are made from the networks
+// of Pods. A Node is not believed
 // blindly (trust.go): a route to a network outside the cluster's ranges would catch traffic that is meant for others.
 package mesh
 
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -57,6 +59,11 @@ type Config struct {
 	Alone bool
 	// Complain tells people what a Node says of itself and is not believed, as an Event. May be nil.
 	Complain func(about kind.Object, reason, message string)
+	// Publish sets an annotation of this node's Node; nil publishes nothing.
+	Publish func(ctx context.Context, annotation, value string) error
+	// ProbeEvery is how often other nodes are probed, and Dial how, for tests; zero and nil for the usual way.
+	ProbeEvery time.Duration
+	Dial       func(ctx context.Context, d *net.Dialer, addr string) (net.Conn, error)
 	// ID and Port tell the tunnels of one cluster from those of another, Protocol its routes; 1, 8472 and 80 if 0.
 	ID, Port, Protocol int
 	Log                *slog.Logger
@@ -127,6 +134,10 @@ func (m *Mesh) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { m.follow(ctx) })
+	if m.Publish != nil {
+		wg.Go(func() { m.publishLinks(ctx) })
+		wg.Go(func() { m.probePeers(ctx) })
+	}
 	m.signal()
 	var again <-chan time.Time
 	for {

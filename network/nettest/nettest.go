@@ -58,8 +58,9 @@ func Need(t testing.TB) {
 
 // NS is a network namespace.
 type NS struct {
-	t    testing.TB
-	file *os.File
+	t       testing.TB
+	file    *os.File
+	dropped bool
 }
 
 // Home is the namespace of the test process.
@@ -69,10 +70,10 @@ func Home(t testing.TB) *NS {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return &NS{t, f}
+	return &NS{t: t, file: f}
 }
 
-// New makes a namespace. It goes with the test, or when Drop is called.
+// New makes a namespace. It goes with the test, or when Drop is called. At the end of the test its rules must be readable.
 func New(t testing.TB) *NS {
 	t.Helper()
 	n := &NS{t: t}
@@ -86,7 +87,10 @@ func New(t testing.TB) *NS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(n.Drop)
+	t.Cleanup(func() {
+		n.Readable(t)
+		n.Drop()
+	})
 	return n
 }
 
@@ -97,7 +101,10 @@ func (n *NS) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n
 func (n *NS) FD() int { return int(n.file.Fd()) }
 
 // Drop lets the namespace go, unless somebody else holds it.
-func (n *NS) Drop() { _ = n.file.Close() }
+func (n *NS) Drop() {
+	n.dropped = true
+	_ = n.file.Close()
+}
 
 // Do runs f in the namespace. Sockets opened by it stay there.
 func (n *NS) Do(f func()) {

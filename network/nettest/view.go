@@ -140,3 +140,6 @@ func (v *View) Events(ctx context.Context) iter.Seq[client.Event] {
 
 // Reach has nothing to wait for.
 func (v *View) Reach(context.Context, int64) error { return nil }
+
+// Unreadable is nothing: whatever a test puts into the view can be read.
+func (v *View) Unreadable(string) []string { return nil }

@@ -27,7 +27,12 @@ func FromLocal() []expr.Any {
 	}
 }
 
-// Reject answers that the port is closed.
+// RejectTCP answers that the port is closed, with a reset: a TCP socket takes note of that at once. It does not of an ICMP message that
+// arrives while the call to connect is still sending, as between a Pod and its node, and sends again after a second. The protocol must
+// be matched before.
+func RejectTCP() []expr.Any { return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }
+
+// Reject answers that the port is closed, with an ICMP message.
 func Reject() []expr.Any {
 	return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}}
 }
@@ -70,30 +75,58 @@ func Random(count, first uint32) []expr.Any {
 	return []expr.Any{&expr.Numgen{Register: 1, Modulus: count, Type: unix.NFT_NG_RANDOM, Offset: first}}
 }
 
-// The registers of rules about clients that stay with their endpoint: the client's address is in the first, the endpoint
-// begins in the second.
+// The words below are those of session affinity: clients that stay with their endpoint. A map has a number for each client, another
+// one the endpoint of each number.
+//
+// nft up to 1.0.6 takes the result of a lookup to have no length, and aborts when it reads a rule that looks such a result up once more,
+// or writes it into a map. So a number that was looked up goes through the priority of the packet, which is zero for packets that come in,
+// is set anew for those that are forwarded, and is set back to zero here. NAT chains see only the first packet of a connection.
+//
+// The client's address is in the first 16 bytes of the registers.
 const (
-	clientRegister   = unix.NFT_REG_1
-	endpointRegister = unix.NFT_REG_2
+	clientRegister = unix.NFT_REG_1
+	numberRegister = unix.NFT_REG_3
 )
 
-// afterEndpoint is the register that holds the port of an endpoint that begins in the second register.
-func (f Family) afterEndpoint() uint32 { return f.afterAddr + 4 }
-
-// Remembered loads the endpoint that a map has for the client, and holds when it is still in the set of good ones.
-func (f Family) Remembered(clients, good *nftables.Set) []expr.Any {
-	return append(f.LoadSource(),
-		&expr.Lookup{SourceRegister: clientRegister, DestRegister: endpointRegister, IsDestRegSet: true, SetName: clients.Name, SetID: clients.ID},
-		&expr.Lookup{SourceRegister: endpointRegister, SetName: good.Name, SetID: good.ID},
-	)
+// readNumber puts a number that was looked up where other expressions can use it.
+func readNumber() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: numberRegister},
+		&expr.Meta{Key: expr.MetaKeyPRIORITY, Register: numberRegister},
+	}
 }
 
-// Chosen loads a random endpoint, beside the client's address.
-func (f Family) Chosen(count, first uint32, endpoints *nftables.Set) []expr.Any {
-	return append([]expr.Any{
-		&expr.Numgen{Register: endpointRegister, Modulus: count, Type: unix.NFT_NG_RANDOM, Offset: first},
-		&expr.Lookup{SourceRegister: endpointRegister, DestRegister: endpointRegister, IsDestRegSet: true, SetName: endpoints.Name, SetID: endpoints.ID},
-	}, f.LoadSource()...)
+// ClearNumber takes the number back that the packet has as its priority.
+func ClearNumber() []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: numberRegister, Data: make([]byte, 4)},
+		&expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: numberRegister},
+	}
+}
+
+// LoadRemembered loads the number that a map has for the client, and holds when the map has one.
+func (f Family) LoadRemembered(clients *nftables.Set) []expr.Any {
+	return Rule(f.LoadSource(), []expr.Any{
+		&expr.Lookup{SourceRegister: clientRegister, DestRegister: numberRegister, IsDestRegSet: true, SetName: clients.Name, SetID: clients.ID},
+	}, readNumber())
+}
+
+// LoadChosen loads the number of a random endpoint out of count, beside the client's address.
+func (f Family) LoadChosen(count uint32, numbers *nftables.Set) []expr.Any {
+	return Rule(f.LoadSource(), []expr.Any{
+		&expr.Numgen{Register: numberRegister, Modulus: count, Type: unix.NFT_NG_RANDOM},
+		&expr.Lookup{SourceRegister: numberRegister, DestRegister: numberRegister, IsDestRegSet: true, SetName: numbers.Name, SetID: numbers.ID},
+	}, readNumber())
+}
+
+// LoadEndpoint loads the endpoint that a map has for the number, and holds when the map has one.
+func LoadEndpoint(endpoints *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: numberRegister, DestRegister: 1, IsDestRegSet: true, SetName: endpoints.Name, SetID: endpoints.ID}}
+}
+
+// HasEndpoint holds when a set has the number that was loaded.
+func HasEndpoint(good *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: numberRegister, SetName: good.Name, SetID: good.ID}}
 }
 
 // The operations on maps that rules can do.
@@ -102,27 +135,18 @@ const (
 	opDelete = 2
 )
 
-// Remember writes the endpoint that was loaded into the map for the client, or renews the time it is kept, and holds when there
-// was room. It does not change which endpoint a client has.
-func (f Family) Remember(clients *nftables.Set, howLong time.Duration) []expr.Any {
-	return []expr.Any{f.client(clients, opUpdate, howLong)}
+// RememberClient writes the number that was loaded into the map for the client, or renews the time it is kept, and holds when there
+// was room. It does not change which number a client has.
+func RememberClient(clients *nftables.Set, howLong time.Duration) []expr.Any {
+	return changeClient(clients, opUpdate, howLong)
 }
 
-// Forget deletes what the map has for the client, if anything. The kernel wants an endpoint to be loaded for this too.
-func (f Family) Forget(clients *nftables.Set) []expr.Any {
-	return []expr.Any{f.client(clients, opDelete, 0)}
-}
+// ForgetClient deletes what the map has for the client, if anything. The kernel wants a number to be loaded for this too.
+func ForgetClient(clients *nftables.Set) []expr.Any { return changeClient(clients, opDelete, 0) }
 
-func (f Family) client(clients *nftables.Set, operation uint32, howLong time.Duration) expr.Any {
-	return &expr.Dynset{
-		SrcRegKey: clientRegister, SrcRegData: endpointRegister, SetName: clients.Name, SetID: clients.ID, Operation: operation, Timeout: howLong,
-	}
-}
-
-// TranslateChosen changes the destination to the endpoint that was loaded by Remembered or Chosen.
-func (f Family) TranslateChosen() []expr.Any {
-	return []expr.Any{&expr.NAT{
-		Type: expr.NATTypeDestNAT, Family: f.nat, RegAddrMin: endpointRegister, RegProtoMin: f.afterEndpoint(), Specified: true,
+func changeClient(clients *nftables.Set, operation uint32, howLong time.Duration) []expr.Any {
+	return []expr.Any{&expr.Dynset{
+		SrcRegKey: clientRegister, SrcRegData: numberRegister, SetName: clients.Name, SetID: clients.ID, Operation: operation, Timeout: howLong,
 	}}
 }
 

@@ -243,6 +243,15 @@ func Key(parts ...any) []byte {
 	return out
 }
 
+// TunnelID holds for VXLAN packets with a network identifier; that they are UDP to the port of VXLAN must be matched before.
+func TunnelID(id int) []expr.Any {
+	const behindUDP = 8 + 4 // bytes: the UDP header, and the flags of VXLAN
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: behindUDP, Len: 3},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{byte(id >> 16), byte(id >> 8), byte(id)}},
+	}
+}
+
 // ToPort holds for packets to a port; the protocol must be matched before.
 func ToPort(port uint16) []expr.Any {
 	return []expr.Any{dport(1), &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.BigEndian.AppendUint16(nil, port)}}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -45,6 +46,38 @@ func TestNoPodWithoutRules(t *testing.T) {
 		}
 		if waited := time.Since(start); waited != patience {
 			t.Errorf("it waited %v, not %v", waited, patience)
+		}
+	})
+}
+
+// TestMissingRoleIsNamed holds that a node that may not read policies says so: to the node at once, and to a Pod that wants to be connected without
+// a wait, since only people can help.
+func TestMissingRoleIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reported []error
+		refused := apierrors.NewForbidden(gr.NetworkPolicies, "", errors.New("system:node:n1 may not list it"))
+		g, err := New(Config{
+			NodeName: "n1", Open: func(context.Context, schema.GroupResource) (client.View, error) { return nil, refused },
+			Report: func(err error) { reported = append(reported, err) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := g.Run(t.Context()); !errors.Is(err, refused) {
+				t.Errorf("the guard says %v", err)
+			}
+		}
+		if len(reported) != 1 || !errors.Is(reported[0], refused) {
+			t.Errorf("the node is told %v", reported)
+		}
+		start := time.Now()
+		err = g.Attach(t.Context(), "default/web", "u", []netip.Addr{netip.MustParseAddr("10.0.0.1")})
+		if err == nil || !strings.Contains(err.Error(), "default/web") || !strings.Contains(err.Error(), "system:node:n1 may not list it") {
+			t.Errorf("the Pod is told %v", err)
+		}
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("it waited %v", waited)
 		}
 	})
 }

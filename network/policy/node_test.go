@@ -284,6 +284,7 @@ func (r *rig) becomes(what, want string, ask func() string) {
 	var got string
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if got = ask(); got == want {
+			nettest.Home(r.t).Readable(r.t)
 			return
 		}
 	}

@@ -22,6 +22,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
@@ -40,7 +41,9 @@ type Config struct {
 	Answers []netip.Addr
 	// Table is the name of the table of rules, "proa-policies" if empty.
 	Table string
-	Log   *slog.Logger
+	// Report is told why the policies are not in force, and nil when they are, each time that changes; nil for nobody.
+	Report func(error)
+	Log    *slog.Logger
 }
 
 // usualTable is the name of the table where none is given.
@@ -61,6 +64,8 @@ type Guard struct {
 	seen  map[key]string // the version of each policy that is in the plan
 	run   *running       // nil between runs
 	ready chan struct{}  // closed while the rules are in force
+	// failure is why the last attempt to put the rules in force has failed, nil if it has not.
+	failure error
 }
 
 // running is what a Guard has while it runs.
@@ -117,6 +122,9 @@ func (g *Guard) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if err := g.begin(ctx, &wg); err != nil {
+		if ctx.Err() == nil {
+			g.report(err)
+		}
 		return err
 	}
 	defer g.end()
@@ -125,6 +133,9 @@ func (g *Guard) Run(ctx context.Context) error {
 	pause := firstPause
 	for {
 		err := g.sync(ctx, &wg)
+		if ctx.Err() == nil {
+			g.report(err)
+		}
 		if err != nil {
 			g.Log.Error("network policies could not be put in force; all of them will be written again", "err", err, "in", pause)
 			select {
@@ -145,6 +156,27 @@ func (g *Guard) Run(ctx context.Context) error {
 			g.check()
 		}
 	}
+}
+
+// report notes whether the rules are in force, for Pods that wait for that and for the node.
+func (g *Guard) report(err error) {
+	g.mu.Lock()
+	before := g.failure
+	g.failure = err
+	g.mu.Unlock()
+	if g.Report != nil && fmt.Sprint(before) != fmt.Sprint(err) {
+		g.Report(err)
+	}
+}
+
+// reason is why a Pod cannot be told its rules.
+func (g *Guard) reason() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failure != nil {
+		return g.failure
+	}
+	return errors.New("no answer from the API")
 }
 
 // begin opens the way to the kernel and the view of policies.
@@ -437,13 +469,18 @@ func (g *Guard) admit(k key, uid string, addrs []netip.Addr) (*forgetter, error)
 
 // await waits until rules are in force, and as fresh as can be had in a moment.
 func (g *Guard) await(ctx context.Context, k key) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	g.mu.Lock()
 	ready := g.ready
+	if apierrors.IsForbidden(g.failure) { // people must act: the Pod says so at once, and tries again
+		stop()
+	}
 	g.mu.Unlock()
 	select {
 	case <-ready:
 	case <-ctx.Done():
-		return fmt.Errorf("the network policies for Pod %s are not known yet, and it may not start before: no answer from the API", k)
+		return fmt.Errorf("the network policies for Pod %s are not known yet, and it may not start before: %w", k, g.reason())
 	}
 	g.mu.Lock()
 	run := g.run
@@ -464,7 +501,7 @@ func (g *Guard) await(ctx context.Context, k key) error {
 	case <-run.opened:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the Pods that network policies are about are not known yet, and Pod %s may not start before: no answer from the API", k)
+		return fmt.Errorf("the Pods that network policies are about are not known yet, and Pod %s may not start before: %w", k, g.reason())
 	}
 }
 

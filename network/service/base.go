@@ -35,7 +35,9 @@ func (t *table) base(c *nftables.Conn) error {
 	rule := func(chain *nftables.Chain, words ...[]expr.Any) {
 		c.AddRule(&nftables.Rule{Table: t.handle, Chain: chain, Exprs: nft.Rule(words...)})
 	}
-	rule(t.chain(c, rejectChain), nft.Reject())
+	reject := t.chain(c, rejectChain)
+	rule(reject, nft.Protocol(tcp), nft.RejectTCP())
+	rule(reject, nft.Reject())
 	t.outside(t.chain(c, outsideChain), rule)
 	t.dispatch(t.chain(c, servicesChain), rule)
 

@@ -145,15 +145,17 @@ func (t *table) chainsOf(p port, f *family) (out []wantedChain) {
 // choosing are the rules that send a connection to one of the endpoints. With affinity, who was sent somewhere is sent there
 // again if it is still good, and otherwise forgotten. When nobody else can be remembered, it works without.
 func (f *family) choosing(c *chain, p port) [][]expr.Any {
-	count, first, all := uint32(len(c.group.endpoints)), c.first, c.set
-	random := nft.Rule(nft.Random(count, first), nft.Find(all), f.Translate())
-	if c.clients == nil {
+	count := uint32(len(c.group.endpoints))
+	random := nft.Rule(nft.Random(count, c.first), nft.Find(c.set), f.Translate())
+	a := c.affinity
+	if a == nil {
 		return [][]expr.Any{random}
 	}
+	remember, translate := nft.RememberClient(a.clients, p.affinity), nft.Rule(nft.LoadEndpoint(a.good), nft.ClearNumber(), f.Translate())
 	return [][]expr.Any{
-		nft.Rule(f.Remembered(c.clients, c.good), f.Remember(c.clients, p.affinity), f.TranslateChosen()),
-		nft.Rule(f.Chosen(count, first, all), f.Forget(c.clients), f.Remember(c.clients, p.affinity), f.TranslateChosen()),
-		random,
+		nft.Rule(f.LoadRemembered(a.clients), nft.HasEndpoint(a.good), remember, translate),
+		nft.Rule(f.LoadChosen(count, a.numbers), nft.ForgetClient(a.clients), remember, translate),
+		nft.Rule(nft.ClearNumber(), random),
 	}
 }
 

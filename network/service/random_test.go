@@ -34,6 +34,7 @@ func TestRandomChanges(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	home := nettest.Home(t)
 	for round := range 60 {
 		for range 1 + r.IntN(4) {
 			i := r.IntN(12)
@@ -62,6 +63,9 @@ func TestRandomChanges(t *testing.T) {
 		}
 		if err := tab.settled(); err != nil {
 			t.Fatalf("round %d: %v", round, err)
+		}
+		if round%6 == 0 {
+			home.Readable(t)
 		}
 	}
 }
@@ -172,8 +176,8 @@ func (t *table) compare() error {
 			if err := check(read(in.set), in.key, c.endpoints); err != nil {
 				return fmt.Errorf("%v: chain %s: %w", k, c.name, err)
 			}
-			if in.good != nil && len(read(in.good)) != len(c.endpoints) {
-				return fmt.Errorf("%v: chain %s: %d good endpoints of %d", k, c.name, len(read(in.good)), len(c.endpoints))
+			if err := t.compareAffinity(in.affinity, c.endpoints, read); err != nil {
+				return fmt.Errorf("%v: chain %s: %w", k, c.name, err)
 			}
 		}
 	}
@@ -201,6 +205,22 @@ func (t *table) compare() error {
 		return fmt.Errorf("%d endpoints too few are in maps", total)
 	}
 	return nil
+}
+
+// compareAffinity finds a difference in the maps of a chain with affinity: each place has the number of another endpoint.
+func (t *table) compareAffinity(a *clientMemory, want []netip.AddrPort, read func(*nftables.Set) map[string]string) error {
+	if a == nil {
+		return nil
+	}
+	numbers, good := read(a.numbers), read(a.good)
+	if len(numbers) != len(want) || len(good) != len(want) {
+		return fmt.Errorf("%d numbers, %d good endpoints of %d", len(numbers), len(good), len(want))
+	}
+	found := map[string]string{}
+	for place, number := range numbers {
+		found[place] = good[number]
+	}
+	return check(found, func(i int) []byte { return nft.Native(uint32(i)) }, want)
 }
 
 func check(have map[string]string, id func(int) []byte, want []netip.AddrPort) error {

@@ -132,6 +132,7 @@ func (n *node) eventually(what string, ask func() string, want string) {
 	var got string
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 		if got = ask(); got == want {
+			n.home.Readable(n.t)
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -190,6 +191,28 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, "fd00:96::10"], ports: [{
 		if low == "tcp" {
 			n.eventually("gone", func() string { return kindOf(c.Ask(low, "10.96.0.10:8080")) }, "silence")
 		}
+	}
+}
+
+// TestRejectIsImmediate asks for a Service without endpoints from a Pod and from the node: TCP is refused by the first packet, and need
+// not be sent again after a second, as after an ICMP message that comes while the socket is still sending.
+func TestRejectIsImmediate(t *testing.T) {
+	n := newNode(t)
+	c := n.backend("client")
+	n.apply("kind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, \"fd00:96::10\"], ports: [{port: 80}]}\n")
+	for _, to := range []string{"10.96.0.10:80", "[fd00:96::10]:80"} {
+		n.eventually(to, func() string { return kindOf(c.Ask("tcp", to)) }, "refused")
+		n.eventually(to+" from the node", func() string { return kindOf(n.home.Ask("tcp", to)) }, "refused")
+		for _, from := range []*nettest.NS{c.NS, n.home} {
+			silent := true
+			for range 5 { // one that is quick is enough: the machine may be busy
+				silent = silent && from.Silent("tcp", to)
+			}
+			if silent {
+				t.Errorf("TCP to %s is not refused by the first packet", to)
+			}
+		}
+		n.eventually(to+" by UDP", func() string { return kindOf(c.Ask("udp", to)) }, "refused")
 	}
 }
 

@@ -110,7 +110,9 @@ func (tx *transaction) regroup(have *chain, want wantedChain) error {
 		have.group = &group{}
 	}
 	if have.room > 0 && len(want.endpoints) > int(have.room) {
-		tx.empty(have)
+		if err := tx.empty(have); err != nil {
+			return err
+		}
 	}
 	if have.room == 0 {
 		var err error
@@ -120,13 +122,14 @@ func (tx *transaction) regroup(have *chain, want wantedChain) error {
 	}
 	moves := have.group.update(want.endpoints)
 	have.apply(moves, have.key)
-	return nil
+	return tx.moveNumbers(have, moves)
 }
 
 // empty takes the endpoints of a chain out of its shard.
-func (tx *transaction) empty(have *chain) {
+func (tx *transaction) empty(have *chain) error {
 	moves := have.group.update(nil)
 	have.apply(moves, have.key)
 	have.give()
 	have.space = space{}
+	return tx.moveNumbers(have, moves)
 }

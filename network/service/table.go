@@ -81,8 +81,8 @@ type chain struct {
 	text string // equal texts are equal rules
 	space
 	group *group
-	// clients remembers who was sent where, good is where it may be; only for Services with affinity.
-	clients, good *nftables.Set
+	// affinity remembers who was sent where; only for Services with affinity.
+	affinity *clientMemory
 }
 
 // newTable opens the way to the kernel, in the network namespace that the thread is in.
@@ -304,7 +304,7 @@ func (tx *transaction) ensure(want wantedChain) error {
 	}
 	text := want.text
 	if want.endpoints != nil {
-		if err := errors.Join(tx.reclient(have, want), tx.regroup(have, want)); err != nil {
+		if err := errors.Join(tx.setAffinity(have, want), tx.regroup(have, want)); err != nil {
 			return err
 		}
 		text = fmt.Sprint(want.text, " ", len(have.group.endpoints), " from ", have.first, " in ", have.set.Name)
@@ -331,10 +331,10 @@ func (tx *transaction) retire(c wantedChain) {
 	delete(tx.chains, c.name)
 	tx.stale[c.name] = time.Now()
 	tx.rules = append(tx.rules, func() { tx.conn.FlushChain(&nftables.Chain{Table: tx.handle, Name: c.name}) })
-	if have.group != nil {
-		tx.empty(have)
-	}
 	tx.forgetClients(have)
+	if have.group != nil {
+		_ = tx.empty(have) // only the affinity of a chain can fail here, and it is forgotten
+	}
 }
 
 // chainName is short, unique, and tells a person which Service it is of.

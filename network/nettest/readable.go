@@ -1,0 +1,23 @@
+package nettest
+
+import (
+	"os/exec"
+	"testing"
+)
+
+// Readable lists the whole ruleset of the namespace with the nft program of the machine, if it is installed, and fails the test when
+// nft cannot read what is there: an administrator must be able to look at the rules. Nothing is checked without nft.
+func (n *NS) Readable(t testing.TB) {
+	t.Helper()
+	program, err := exec.LookPath("nft")
+	if err != nil || n.dropped {
+		return
+	}
+	n.Do(func() {
+		if out, err := exec.Command(program, "list", "ruleset").CombinedOutput(); err != nil {
+			t.Errorf("nft list ruleset: %v\n%s", err, tail(out, 4000))
+		}
+	})
+}
+
+func tail(text []byte, n int) []byte { return text[max(0, len(text)-n):] }
