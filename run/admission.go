@@ -44,13 +44,10 @@ func pluginOrder() []string {
 
 // absentPlugins are those of upstream that proa does not have, with the reason. To switch one off is no mistake.
 func absentPlugins() map[string]string {
-	const later = "proa does not call webhooks and policies of admission yet; until it does, leave the name out"
 	return map[string]string{
 		"NamespaceAutoProvision": "proa does not have it; create the namespace first",
 		"ImagePolicyWebhook":     "proa does not have it",
 		"PodGroupProtection":     "proa does not have it; PodGroups can be deleted while Pods name them",
-
-		"MutatingAdmissionPolicy": later, "MutatingAdmissionWebhook": later, "ValidatingAdmissionPolicy": later, "ValidatingAdmissionWebhook": later,
 	}
 }
 
@@ -77,18 +74,22 @@ func (a *Admission) validate() error {
 	if slices.Contains(a.Enable, "EventRateLimit") && len(a.Plugins["EventRateLimit"]) == 0 {
 		return errors.New("EventRateLimit is on and has no limits; they stand in the file of admission-control-config-file")
 	}
-	_, _, err := a.steps(nil)
+	_, _, err := a.steps(nil, dynamicPlugins{})
 	return err
 }
 
-// steps are the built-in plugins of hops 4 and 6 that are on. The addresses of nodes are checked against facts.
-func (a *Admission) steps(facts mutate.NodeFacts) (mutating, checking []kind.Plugin, err error) {
+// dynamicPlugins are the plugins that objects of the cluster configure.
+type dynamicPlugins struct{ mutating, checking []kind.Plugin }
+
+// steps are the plugins of hops 4 and 6 that are on. The addresses of nodes are checked against facts.
+func (a *Admission) steps(facts mutate.NodeFacts, dynamic dynamicPlugins) (mutating, checking []kind.Plugin, err error) {
 	if mutating, err = mutate.Plugins(a.Plugins, facts); err != nil {
 		return nil, nil, err
 	}
 	if checking, err = validate.Plugins(a.Plugins); err != nil {
 		return nil, nil, err
 	}
+	mutating, checking = append(mutating, dynamic.mutating...), append(checking, dynamic.checking...)
 	return a.choose(append(mutating, server.NamespaceLifecycle())), a.choose(checking), nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/server/policyadmission"
 )
 
 func names(plugins []kind.Plugin) string {
@@ -24,16 +25,16 @@ func TestPlugins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mutating, checking, err := c.Admission.steps(nil)
+	mutating, checking, err := c.Admission.steps(nil, (&Server{}).dynamicPlugins(policyadmission.NewMetrics()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, want := names(mutating), "NamespaceLifecycle LimitRanger ServiceAccount NodeRestriction TaintNodesByCondition Priority DefaultTolerationSeconds "+
-		"DefaultStorageClass StorageObjectInUseProtection RuntimeClass DefaultIngressClass PodTopologyLabels"; got != want {
+		"DefaultStorageClass StorageObjectInUseProtection RuntimeClass DefaultIngressClass PodTopologyLabels MutatingAdmissionPolicy MutatingAdmissionWebhook"; got != want {
 		t.Errorf("hop 4 has\n%s\nwant\n%s", got, want)
 	}
 	if got, want := names(checking), "LimitRanger ServiceAccount PodSecurity Priority PersistentVolumeClaimResize RuntimeClass CertificateApproval CertificateSigning "+
-		"ClusterTrustBundleAttest CertificateSubjectRestriction RestrictedEndpoints NodeDeclaredFeatureValidator PodResizeValidator ResourceQuota"; got != want {
+		"ClusterTrustBundleAttest CertificateSubjectRestriction RestrictedEndpoints NodeDeclaredFeatureValidator PodResizeValidator ValidatingAdmissionPolicy ValidatingAdmissionWebhook ResourceQuota"; got != want {
 		t.Errorf("hop 6 has\n%s\nwant\n%s", got, want)
 	}
 }
@@ -49,7 +50,7 @@ func TestPluginSwitches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mutating, checking, err := c.Admission.steps(nil)
+	mutating, checking, err := c.Admission.steps(nil, (&Server{}).dynamicPlugins(policyadmission.NewMetrics()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func TestPluginSwitches(t *testing.T) {
 // TestPluginOrder holds the order of plugins against the one list of it, and the list against the plugins.
 func TestPluginOrder(t *testing.T) {
 	a := Admission{Enable: pluginOrder()}
-	mutating, checking, err := a.steps(nil)
+	mutating, checking, err := a.steps(nil, (&Server{}).dynamicPlugins(policyadmission.NewMetrics()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,6 @@ func TestPluginMistakes(t *testing.T) {
 		"disable-admission-plugins=resourcequota":                                  `--disable-admission-plugins: there is no admission plugin "resourcequota"; there are `,
 		"enable-admission-plugins=ImagePolicyWebhook":                              `--enable-admission-plugins: the admission plugin "ImagePolicyWebhook" cannot be switched on: proa does not have it`,
 		"enable-admission-plugins=EventRateLimit":                                  `EventRateLimit is on and has no limits; they stand in the file of admission-control-config-file`,
-		"enable-admission-plugins=ValidatingAdmissionWebhook":                      `--enable-admission-plugins: the admission plugin "ValidatingAdmissionWebhook" cannot be switched on: proa does not call webhooks and policies of admission yet`,
 		"enable-admission-plugins=AlwaysDeny disable-admission-plugins=AlwaysDeny": `AlwaysDeny is in enable-admission-plugins and in disable-admission-plugins; say one of them`,
 		"admission-control-config-file=/no/such/file":                              `--admission-control-config-file: open /no/such/file: no such file`,
 	} {

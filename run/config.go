@@ -1,7 +1,10 @@
 package run
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -11,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -29,7 +33,10 @@ type Config struct {
 	// Listen is the address of the API server.
 	Listen string
 	// HTTP2 chooses the HTTP/2 server of the API's port: own, or std for the one of net/http.
-	HTTP2        string
+	HTTP2 string
+	// ShutdownDelay is how long the server goes on serving when it is asked to stop, and ShutdownTimeout how long it then waits for requests in flight.
+	ShutdownDelay, ShutdownTimeout time.Duration
+
 	ServiceCIDRs []netip.Prefix
 	ExtraSANs    []string
 	// NodeRanges are the networks whose addresses nodes may claim although the server does not see them come from there.
@@ -101,6 +108,9 @@ type Config struct {
 	// StoreHook is called before each operation of the store; an error it returns is the operation's, as if the store
 	// were away.
 	StoreHook func(op, key string) error
+	// Prepare is called in its order when the server serves and its controllers run, before Serve says that the server is ready. An error
+	// ends the server.
+	Prepare []func(context.Context, *Server) error
 }
 
 // Said is what was said about a setting.
@@ -109,27 +119,60 @@ func (c *Config) Said(name string) []string { return c.said[name] }
 // Default is a cluster on this machine.
 func Default() Config {
 	return Config{
-		Name: "proa", DataDir: DefaultDataDir(), Listen: "127.0.0.1:6443", HTTP2: ownHTTP2,
+		Name: "proa", DataDir: DefaultDataDir(), Listen: "127.0.0.1:6443", HTTP2: ownHTTP2, ShutdownTimeout: time.Minute,
 		ServiceCIDRs:       []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		CompactionInterval: 5 * time.Minute, Issuer: "https://kubernetes.default.svc.cluster.local",
 		LogLevel: slog.LevelInfo, Reading: 400, Writing: 200, Identity: defaultIdentity(), Permission: defaultPermission(), Node: defaultNode(), Ingress: defaultIngress(),
 	}
 }
 
+// DataFolder returns the path of a data folder that a user has written: absolute, and without symbolic links, since nodes name their network
+// interfaces, rules and cgroups after it. The folder need not be there yet.
+func DataFolder(path string) (string, error) {
+	path, err := absolute(path)
+	for range 40 { // as many links as the kernel follows
+		if err != nil {
+			return "", err
+		}
+		real, missing := filepath.EvalSymlinks(path)
+		switch {
+		case missing == nil:
+			return real, nil
+		case errors.Is(missing, fs.ErrPermission):
+			return path, nil // whoever uses it says whose it is
+		case !errors.Is(missing, fs.ErrNotExist):
+			return "", missing
+		}
+		target, notLink := os.Readlink(path)
+		switch {
+		case notLink == nil && filepath.IsAbs(target):
+			path = target
+		case notLink == nil:
+			path = filepath.Join(filepath.Dir(path), target)
+		default:
+			parent, err := DataFolder(filepath.Dir(path))
+			return filepath.Join(parent, filepath.Base(path)), err
+		}
+	}
+	return "", fmt.Errorf("%s: %w", path, syscall.ELOOP)
+}
+
 // DefaultDataDir is where a cluster lives when nobody says otherwise: a system folder for root, a folder in the home of
 // everybody else.
 func DefaultDataDir() string {
+	path := "proa-data" // no home: a folder here is the best that is left
 	if os.Geteuid() == 0 {
-		return "/var/lib/proa"
+		path = "/var/lib/proa"
+	} else if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
+		path = filepath.Join(base, "proa")
+	} else if home, err := os.UserHomeDir(); err == nil {
+		path = filepath.Join(home, ".local", "share", "proa")
 	}
-	if base := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(base) {
-		return filepath.Join(base, "proa")
-	}
-	home, err := os.UserHomeDir()
+	real, err := DataFolder(path)
 	if err != nil {
-		return "proa-data" // no home: a folder here is the best that is left
+		return path // whoever uses it says why it cannot be
 	}
-	return filepath.Join(home, ".local", "share", "proa")
+	return real
 }
 
 // Setting is one thing that can be said about a control plane: by a flag of its name, or by a key of its name in the
@@ -145,13 +188,13 @@ type Setting struct {
 
 // Settings are all settings, in the order of help.
 func Settings() []Setting {
-	return slices.Concat(serverSettings(), httpSettings(), identitySettings(), permissionSettings(), auditSettings(), nodeSettings(), ingressSettings(), balancerSettings())
+	return slices.Concat(serverSettings(), httpSettings(), shutdownSettings(), identitySettings(), permissionSettings(), auditSettings(), nodeSettings(), ingressSettings(), balancerSettings())
 }
 
 func serverSettings() []Setting {
 	return []Setting{
 		{Name: "data-dir", Help: "keep everything in the folder `DIR`",
-			Set: one(func(c *Config, v string) (err error) { c.DataDir, err = absolute(v); return err })},
+			Set: one(func(c *Config, v string) (err error) { c.DataDir, err = DataFolder(v); return err })},
 		{Name: "listen", Help: "serve the API at `ADDR:PORT`",
 			Set: one(func(c *Config, v string) (err error) { c.Listen, err = parseListen(v); return err })},
 		{Name: "name", Help: "call the cluster, and its context in kubeconfigs, `NAME`",

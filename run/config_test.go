@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestLoad(t *testing.T) {
@@ -134,9 +135,15 @@ func TestHolder(t *testing.T) {
 	if pid, err := Holder(dir); pid != 0 || err != nil {
 		t.Errorf("a folder that nobody holds is held by %d, %v", pid, err)
 	}
-	release, err := Hold(dir)
+	if d := StopTime(dir); d != 20*time.Second {
+		t.Errorf("a process that said nothing may take %v to stop", d)
+	}
+	release, err := Hold(dir, 90*time.Second)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if d := StopTime(dir); d != 90*time.Second {
+		t.Errorf("the holder may take %v to stop", d)
 	}
 	release()
 	if _, err := os.Stat(filepath.Join(dir, pidFile)); !os.IsNotExist(err) {
@@ -176,5 +183,38 @@ func TestAbsolute(t *testing.T) {
 	}
 	if err := said.Absolute(); err != nil || !reflect.DeepEqual(said, want) {
 		t.Errorf("%v\ngot  %v\nwant %v", err, said, want)
+	}
+}
+
+// TestDataFolderHasOneName: whichever symbolic links lead to a data folder, and whether or not it is there yet, nodes name what they make after one
+// path.
+func TestDataFolderHasOneName(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(base, name) }
+	if err := os.MkdirAll(at("disk/there"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{"link": "disk/there", "parent": at("disk"), "later": "disk/not/yet", "twice": at("link"), "loop": "loop"} {
+		if err := os.Symlink(target, at(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(base)
+	for path, want := range map[string]string{
+		"disk/there": "disk/there", "link": "disk/there", "twice": "disk/there", "parent/there": "disk/there",
+		"later": "disk/not/yet", "parent/new/one": "disk/new/one", "new": "new",
+	} {
+		for _, p := range []string{path, at(path)} {
+			c, err := Load("", Said{"data-dir": {p}})
+			if err != nil || c.DataDir != at(want) {
+				t.Errorf("%s is %s, %v, want %s", p, c.DataDir, err, at(want))
+			}
+		}
+	}
+	if got, err := DataFolder(at("loop")); err == nil {
+		t.Errorf("a link to itself is %s", got)
 	}
 }

@@ -18,20 +18,23 @@ import (
 	"proa.dev/store/seal"
 )
 
+// kmsOpener finds the key management service that an entry of the file names.
+type kmsOpener func(*api.KMSConfiguration) (seal.Envelope, error)
+
 // readEncryption reads an EncryptionConfiguration: which resources are encrypted in the store, and how.
-func readEncryption(path string, defs []*kind.Def) ([]seal.Rule, error) {
+func readEncryption(path string, defs []*kind.Def, open kmsOpener) ([]seal.Rule, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the encryption configuration: %w", err)
 	}
-	rules, err := parseEncryption(text, defs)
+	rules, err := parseEncryption(text, defs, open)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return rules, nil
 }
 
-func parseEncryption(text []byte, defs []*kind.Def) ([]seal.Rule, error) {
+func parseEncryption(text []byte, defs []*kind.Def, open kmsOpener) ([]seal.Rule, error) {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
 	decoded, err := runtime.Decode(serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder(), text)
@@ -52,7 +55,7 @@ func parseEncryption(text []byte, defs []*kind.Def) ([]seal.Rule, error) {
 			rule.Prefixes = append(rule.Prefixes, prefixes(name, defs)...)
 		}
 		for i := range r.Providers {
-			all, err := providers(&r.Providers[i])
+			all, err := providers(&r.Providers[i], open)
 			if err != nil {
 				return nil, err
 			}
@@ -78,7 +81,7 @@ func prefixes(name string, defs []*kind.Def) (out []string) {
 }
 
 // providers are the ways that an entry of the file names, one for each key.
-func providers(p *api.ProviderConfiguration) (out []seal.Provider, err error) {
+func providers(p *api.ProviderConfiguration, open kmsOpener) (out []seal.Provider, err error) {
 	add := func(keys []api.Key, way func(seal.Key) (seal.Provider, error)) error {
 		for _, k := range keys {
 			secret, err := base64.StdEncoding.DecodeString(k.Secret)
@@ -102,8 +105,15 @@ func providers(p *api.ProviderConfiguration) (out []seal.Provider, err error) {
 		err = add(p.Secretbox.Keys, seal.Secretbox)
 	case p.Identity != nil:
 		out = []seal.Provider{seal.Plain()}
+	case p.KMS != nil && p.KMS.APIVersion != "v2":
+		err = fmt.Errorf("provider kms %s: version %q of the API of key management services is not supported; use a plugin for v2", p.KMS.Name, p.KMS.APIVersion)
 	case p.KMS != nil:
-		err = fmt.Errorf("provider kms %s: proa does not speak to key management services; use secretbox or aesgcm", p.KMS.Name)
+		plugin, oerr := open(p.KMS)
+		if oerr != nil {
+			return nil, oerr
+		}
+		one, oerr := seal.KMS(p.KMS.Name, plugin)
+		out, err = []seal.Provider{one}, oerr
 	}
 	return out, err
 }
@@ -113,6 +123,6 @@ func (c *Config) checkEncryption() error {
 	if c.Encryption == "" {
 		return nil
 	}
-	_, err := readEncryption(c.Encryption, kinds.All())
+	_, err := readEncryption(c.Encryption, kinds.All(), checkKMS)
 	return err
 }

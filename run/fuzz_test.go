@@ -71,7 +71,7 @@ resources:
 	f.Add([]byte("kind: EncryptionConfiguration\nresources: [{resources: ['*.*'], providers: [{}]}]"))
 	defs := kinds.All()
 	f.Fuzz(func(t *testing.T, text []byte) {
-		rules, err := parseEncryption(text, defs)
+		rules, err := parseEncryption(text, defs, checkKMS)
 		if err != nil {
 			return
 		}

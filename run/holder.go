@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
+	"strings"
 	"syscall"
+	"time"
 )
 
 // pidFile names the process that runs the cluster of a folder. That process holds a lock on it for as long as it lives, and
@@ -14,9 +15,12 @@ import (
 // now, misleads nobody.
 const pidFile = "server.pid"
 
+// stopTimeFile says how long the process named in pidFile may take to stop. It is a file of its own, so that pidFile has one number only, as scripts expect it.
+const stopTimeFile = "server.stop-time"
+
 // Hold makes this process the one that runs the cluster in dir. It fails when another process does. release gives the
-// folder free; the kernel does so too when the process ends in any way.
-func Hold(dir string) (release func(), err error) {
+// folder free; the kernel does so too when the process ends in any way. Whoever stops the process reads by StopTime how long that may take.
+func Hold(dir string, stopTime time.Duration) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w", err)
 	}
@@ -34,13 +38,18 @@ func Hold(dir string) (release func(), err error) {
 		err = f.Truncate(0)
 	}
 	if err == nil {
-		_, err = f.WriteString(strconv.Itoa(os.Getpid()) + "\n")
+		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
+	}
+	times := filepath.Join(dir, stopTimeFile)
+	if err == nil {
+		err = os.WriteFile(times, []byte(stopTime.String()+"\n"), 0o600)
 	}
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("claim the data folder: %w", err)
 	}
 	return func() {
+		_ = os.Remove(times)
 		_ = os.Remove(f.Name())
 		_ = f.Close()
 	}, nil
@@ -58,6 +67,20 @@ func Holder(dir string) (pid int, err error) {
 	}
 	defer f.Close()
 	return locker(f)
+}
+
+// StopTime is how long the process that runs the cluster in dir may take to stop: as it said to Hold, or 20 seconds when it said nothing.
+func StopTime(dir string) time.Duration {
+	const otherwise = 20 * time.Second
+	text, err := os.ReadFile(filepath.Join(dir, stopTimeFile))
+	if err != nil {
+		return otherwise
+	}
+	d, err := time.ParseDuration(strings.TrimSpace(string(text)))
+	if err != nil || d <= 0 {
+		return otherwise
+	}
+	return d
 }
 
 func locker(f *os.File) (int, error) {

@@ -16,8 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -36,95 +34,28 @@ type hook struct {
 	user, password string
 }
 
-// hookFile is the part of a kubeconfig that says how to reach a webhook.
-type hookFile struct {
-	Current  string `json:"current-context"`
-	Contexts []struct {
-		Name    string `json:"name"`
-		Context struct {
-			Cluster string `json:"cluster"`
-			User    string `json:"user"`
-		} `json:"context"`
-	} `json:"contexts"`
-	Clusters []struct {
-		Name    string      `json:"name"`
-		Cluster hookCluster `json:"cluster"`
-	} `json:"clusters"`
-	Users []struct {
-		Name string   `json:"name"`
-		User hookUser `json:"user"`
-	} `json:"users"`
-}
-
-type hookCluster struct {
-	Server     string `json:"server"`
-	CAFile     string `json:"certificate-authority"`
-	CA         []byte `json:"certificate-authority-data"`
-	Insecure   bool   `json:"insecure-skip-tls-verify"`
-	ServerName string `json:"tls-server-name"`
-	Proxy      string `json:"proxy-url"`
-}
-
-type hookUser struct {
-	CertFile  string `json:"client-certificate"`
-	Cert      []byte `json:"client-certificate-data"`
-	KeyFile   string `json:"client-key"`
-	Key       []byte `json:"client-key-data"`
-	Token     string `json:"token"`
-	TokenFile string `json:"tokenFile"`
-	Username  string `json:"username"`
-	Password  string `json:"password"`
-	Exec      any    `json:"exec"`
-}
-
 // openHook reads the kubeconfig of a webhook.
 func openHook(path string, timeout time.Duration) (*hook, error) {
-	text, err := os.ReadFile(path)
+	f, err := readKubeconfig(path)
 	if err != nil {
 		return nil, err
 	}
-	var f hookFile
-	if err := yaml.Unmarshal(text, &f); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	h, err := f.open(filepath.Dir(path), timeout)
+	h, err := f.openHook(filepath.Dir(path), timeout)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return h, nil
 }
 
-func (f *hookFile) open(dir string, timeout time.Duration) (*hook, error) {
-	if f.Current == "" {
-		return nil, errors.New("there is no current-context; name the context that leads to the webhook")
+func (f *kubeconfigFile) openHook(dir string, timeout time.Duration) (*hook, error) {
+	cluster, who, err := f.current()
+	if err != nil {
+		return nil, err
 	}
-	cluster, who, found := "", "", false
-	for _, c := range f.Contexts {
-		if c.Name == f.Current {
-			cluster, who, found = c.Context.Cluster, c.Context.User, true
-		}
-	}
-	if !found {
-		return nil, fmt.Errorf("there is no context %q", f.Current)
-	}
-	for _, c := range f.Clusters {
-		if c.Name != cluster {
-			continue
-		}
-		for _, u := range f.Users {
-			if u.Name == who {
-				return c.Cluster.open(dir, &u.User, timeout)
-			}
-		}
-		if who != "" {
-			return nil, fmt.Errorf("there is no user %q", who)
-		}
-		return c.Cluster.open(dir, &hookUser{}, timeout)
-	}
-	return nil, fmt.Errorf("there is no cluster %q", cluster)
+	return cluster.openHook(dir, who, timeout)
 }
 
-func (c *hookCluster) open(dir string, u *hookUser, timeout time.Duration) (*hook, error) {
+func (c *kubeconfigCluster) openHook(dir string, u *kubeconfigUser, timeout time.Duration) (*hook, error) {
 	where, err := url.Parse(c.Server)
 	if err != nil || where.Host == "" || where.Scheme != "https" && where.Scheme != "http" {
 		return nil, fmt.Errorf("%q is not the URL of a server", c.Server)
@@ -177,14 +108,6 @@ func (c *hookCluster) open(dir string, u *hookUser, timeout time.Duration) (*hoo
 		h.token = func() (string, error) { return u.Token, nil }
 	}
 	return h, nil
-}
-
-// beside is a path as a file in a folder means it.
-func beside(dir, path string) string {
-	if path == "" || filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
 }
 
 // post sends a body, again if that may help, and returns the answer.

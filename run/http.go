@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"proa.dev/server"
 	"proa.dev/server/authn"
 	"proa.dev/server/h2"
 )
@@ -41,7 +42,7 @@ func (s *Server) newHTTPServer() *http.Server {
 	h := &http.Server{
 		Handler: s.front, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		TLSConfig:         authn.ServerTLS(s.pki.ServingCert),
-		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: server.WithSocket,
 	}
 	h.TLSConfig.CipherSuites = h2.CipherSuites() // of TLS 1.2; HTTP/2 allows no others
 	if s.HTTP2 == stdHTTP2 {

@@ -21,13 +21,26 @@ import (
 	"proa.dev/server/devices"
 )
 
-const schedulerName = "kube-scheduler"
+const (
+	// managerName is the Lease for controllers, as upstream's controller manager calls it.
+	managerName   = "kube-controller-manager"
+	schedulerName = "kube-scheduler"
+	// ownLoops is the Lease of servers that run no controller of upstream's manager: they do not keep that one from leading.
+	ownLoops = "proa-controllers"
+)
 
 // loops starts what acts on its own. Where several servers may share an etcd, one of them at a time does.
 func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup) {
+	for _, e := range s.elections() {
+		s.lead(ctx, wg, e)
+	}
+}
+
+// elections are what this server runs that only one server at a time may run.
+func (s *Server) elections() (out []election) {
 	all := s.controllers()
-	wg.Go(func() {
-		s.lead(ctx, "kube-controller-manager", func(ctx context.Context) {
+	if lease := leaseOf(all); lease != "" {
+		out = append(out, election{lease: lease, user: user.KubeControllerManager, work: func(ctx context.Context) {
 			var wg sync.WaitGroup
 			defer wg.Wait()
 			for _, ctl := range all {
@@ -35,30 +48,59 @@ func (s *Server) loops(ctx context.Context, wg *sync.WaitGroup) {
 					s.Persist(ctx, ctl.Name, func() error { return s.runLoop(ctx, ctl) })
 				})
 			}
-		})
-	})
-	if s.Loops != nil || !s.runs(schedulerName) {
-		return
+		}})
 	}
-	wg.Go(func() {
-		s.lead(ctx, schedulerName, func(ctx context.Context) {
+	if s.Loops == nil && s.runs(schedulerName) {
+		out = append(out, election{lease: schedulerName, user: user.KubeScheduler, work: func(ctx context.Context) {
 			s.Persist(ctx, schedulerName, func() error { return s.scheduler(ctx) })
-		})
-	})
+		}})
+	}
+	return out
+}
+
+// leaseOf is the Lease that whoever runs these controllers must hold; empty when there is nothing to run.
+func leaseOf(all []control.Controller) string {
+	switch {
+	case len(all) == 0:
+		return ""
+	case slices.ContainsFunc(all, func(c control.Controller) bool { return !slices.Contains(notOfManager(), c.Name) }):
+		return managerName
+	}
+	return ownLoops
+}
+
+// notOfManager are the controllers that upstream's controller manager does not have: it leaves them to its API server or to the
+// manager of a cloud, or has nothing like them.
+func notOfManager() []string {
+	return []string{
+		"aggregated-availability-controller", "autoregister", "cluster-authentication-trust-controller", "crd-finalizer", "crd-status-controller", "flow-schema-config-producer", "flow-schema-controller",
+		"legacy-service-account-token-tracking-controller", "local-availability-controller", "priority-level-config-producer",
+		"service-controller", "cluster-settings-publisher", "foreign-endpoints-controller", "local-path-provisioner", "local-path-remover", "simulated-nodes", "simulated-pods",
+	}
 }
 
 // Persist runs a loop again when it has ended, because the store did not answer in time perhaps: one loop that cannot begin is
 // no reason to end the server. It returns when ctx ends.
 func (s *Server) Persist(ctx context.Context, name string, loop func() error) {
-	Persist(ctx, s.log, name, loop)
+	Persist(ctx, s.log, name, func() error { return s.parts.Run(ctx, name, loop) })
+}
+
+// RunPart runs a part of the process once that somebody else begins again, and lets "proa status" know when it has ended.
+func (s *Server) RunPart(ctx context.Context, name string, part func() error) error {
+	return s.parts.Run(ctx, name, part)
 }
 
 // Persist does it for a process without a server.
 func Persist(ctx context.Context, log *slog.Logger, name string, loop func() error) {
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 30*time.Second) {
+	const first, last = 100 * time.Millisecond, 30 * time.Second
+	for pause := first; ; pause = min(2*pause, last) {
+		began := time.Now()
 		err := loop()
 		if ctx.Err() != nil {
 			return
+		}
+		if time.Since(began) > last { // it had begun well
+			pause = first
 		}
 		log.ErrorContext(ctx, "a loop ended; it begins again", "loop", name, "err", err)
 		select {
@@ -111,19 +153,26 @@ func (c *Config) readScheduling() (*configv1.KubeSchedulerConfiguration, error) 
 	return file, nil
 }
 
-// lead calls work while this process is the one to do it, until ctx ends.
-func (s *Server) lead(ctx context.Context, part string, work func(context.Context)) {
+// election is work that one server at a time does.
+type election struct {
+	lease, user string
+	work        func(context.Context)
+}
+
+// lead does the work while this process is the one to do it, until ctx ends.
+func (s *Server) lead(ctx context.Context, wg *sync.WaitGroup, e election) {
 	if len(s.EtcdServers) == 0 {
-		work(ctx) // the store is this process's own
+		wg.Go(func() { e.work(ctx) }) // the store is this process's own
 		return
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	l := control.Leadership{Lease: part, Identity: host + "_" + uuid.NewString()}
-	c := s.front.Client(&user.DefaultInfo{Name: "system:" + part, Groups: []string{user.AllAuthenticated}})
-	s.Persist(ctx, part, func() error { return l.Run(ctx, s.log, c, work) })
+	l := &control.Leadership{Lease: e.lease, Identity: host + "_" + uuid.NewString()}
+	s.health.addElection(l)
+	c := s.front.Client(&user.DefaultInfo{Name: e.user, Groups: []string{user.AllAuthenticated}})
+	wg.Go(func() { l.Run(ctx, s.log, c, e.work) })
 }
 
 // controller is the identity of a controller.

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"context"
 	"crypto"
 	"crypto/x509"
 	"fmt"
@@ -9,11 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
+	"proa.dev/control/apiservice"
 	"proa.dev/control/attach"
 	"proa.dev/control/autoscale"
 	"proa.dev/control/available"
@@ -21,6 +19,7 @@ import (
 	"proa.dev/control/certificate"
 	"proa.dev/control/cloud"
 	"proa.dev/control/clusterrole"
+	"proa.dev/control/clustersettings"
 	"proa.dev/control/cronjob"
 	"proa.dev/control/daemonset"
 	"proa.dev/control/definition"
@@ -60,12 +59,10 @@ import (
 	"proa.dev/control/ttl"
 	"proa.dev/control/volume"
 	"proa.dev/kinds/core"
-	"proa.dev/kinds/kind"
 	"proa.dev/node/simulate"
 	"proa.dev/run/pki"
 	"proa.dev/server/authn"
 	"proa.dev/server/authz"
-	"proa.dev/server/policies"
 )
 
 // controllers are the loops that shall run.
@@ -79,22 +76,16 @@ func (s *Server) controllers() []control.Controller {
 
 // every is the list of the loops of the control plane.
 func (s *Server) every() []control.Controller {
-	namespaced := func() (out []schema.GroupResource) {
-		for _, d := range s.defs {
-			if d.Hub == nil && d.Scope == kind.Namespaced && d.Allows("deletecollection") && d.Allows("list") {
-				out = append(out, d.Resource())
-			}
-		}
-		return out
-	}
 	all := append(protection.Controllers(),
-		definition.Controller(),
 		serviceaccount.Controller(),
 		rootca.Controller(s.root),
 		extensiontrust.Controller(s.extensionTrust),
+		clustersettings.Controller(s.clusterSettings),
 		clusterrole.Controller(authz.Aggregate),
-		namespace.Controller(namespaced, s.controller("namespace-controller").View),
-		gc.New(gc.Resources(func() []*kind.Def { return s.defs })).Controller(),
+		namespace.Controller(namespace.Config{
+			Resources: s.builtIn(emptiedVerbs()), Custom: s.custom(emptiedVerbs()), Open: s.controller("namespace-controller").View,
+		}),
+		gc.New(gc.Resources(s.Resources)).Controller(),
 
 		nodelife.Controller(nodelife.Config{}),
 		nodettl.Controller(),
@@ -110,7 +101,7 @@ func (s *Server) every() []control.Controller {
 		cronjob.Controller(),
 		ttl.Controller(),
 		disruption.Controller(s.scalable),
-		quota.Controller(s.countable),
+		quota.Controller(s.builtIn(countedVerbs()), s.custom(countedVerbs())),
 		autoscale.Controller(s.measurements(), s.ofKind, autoscale.Options{}),
 
 		endpointslice.Controller(),
@@ -132,6 +123,8 @@ func (s *Server) every() []control.Controller {
 		bootstrap.Cleaner(),
 		podcertificate.Controller(),
 		available.APIServices(),
+		available.Aggregated(s.checkAPIService),
+		apiservice.Controller(s.builtInAPIServices),
 		available.FlowSchemas(),
 		policystatus.Controller(s.typeCheck),
 		expand.Controller(),
@@ -140,6 +133,7 @@ func (s *Server) every() []control.Controller {
 		ipam.Controller(s.allocatedRanges()),
 	)
 	all = append(all, cloud.Controllers(s.cloud(), s.ClusterCIDRs())...)
+	all = append(all, definition.Controllers(s.isBuiltIn)...)
 	all = append(all, volume.Controllers(volume.Config{})...)
 	all = append(all, resourceclaim.Controllers()...)
 	all = append(all, devicetaint.Controllers()...)
@@ -197,16 +191,6 @@ func (c *Config) checkLoops() error {
 	return nil
 }
 
-// countable are the resources that a quota may bound: those that live in namespaces.
-func (s *Server) countable() (out []schema.GroupResource) {
-	for _, d := range s.defs {
-		if d.Hub == nil && d.Scope == kind.Namespaced && d.Allows("create") && d.Allows("list") && d.Allows("delete") {
-			out = append(out, d.Resource())
-		}
-	}
-	return out
-}
-
 // podRanges are where the networks of nodes come from. Many simulated nodes need more than the usual range has.
 func (c *Config) podRanges() []ipam.Range {
 	if c.Simulate > 250 && len(c.PodRanges) == 0 {
@@ -244,34 +228,6 @@ func (c *Config) ClusterCIDRs() (out []netip.Prefix) {
 		out = append(out, r.CIDR)
 	}
 	return out
-}
-
-// scalable finds the resource of a kind, and says whether it has a scale.
-func (s *Server) scalable(gvk schema.GroupVersionKind) (on schema.GroupResource, scales bool, err error) {
-	for _, d := range s.defs {
-		if d.GroupVersionKind == gvk {
-			return d.Storage().Resource(), d.Sub("scale") != nil, nil
-		}
-	}
-	return on, false, fmt.Errorf("no matches for kind %q in version %q", gvk.Kind, gvk.GroupVersion())
-}
-
-// ofKind finds the resources of a kind, whatever its version.
-func (s *Server) ofKind(gk schema.GroupKind) (out []schema.GroupResource, err error) {
-	for _, d := range s.defs {
-		if d.GroupVersionKind.GroupKind() == gk && d.Hub == nil {
-			out = append(out, d.Resource())
-		}
-	}
-	if out == nil {
-		err = fmt.Errorf("no matches for kind %q in group %q", gk.Kind, gk.Group)
-	}
-	return out, err
-}
-
-// typeCheck finds what is wrong with the expressions of a policy, by the schemas that clients read.
-func (s *Server) typeCheck(ctx context.Context, p *admissionv1.ValidatingAdmissionPolicy) ([]admissionv1.ExpressionWarning, error) {
-	return policies.TypeCheck(ctx, p, policies.Published(s.defs, s.front.Paths))
 }
 
 // quietNodes is the number of simulated nodes from which on they write no Events about Pods: those would be most of the writes.

@@ -282,6 +282,19 @@ func Programs(dataDir string) (string, error) {
 	return set.Unpack(filepath.Join(dataDir, "bin"))
 }
 
+// FindPrograms says where the programs are without unpacking them: in a folder, or, if it is a release, carried by this one.
+func FindPrograms() (folder string, carried []string, err error) {
+	set, err := carry.Carried()
+	if err != nil {
+		return "", nil, err
+	}
+	if set != nil {
+		carried = set.Names()
+	}
+	folder, err = OwnFolder()
+	return folder, carried, err
+}
+
 // OwnFolder is the folder of this program, where its companions are too.
 func OwnFolder() (string, error) {
 	self, err := os.Executable()

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
-	"slices"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -16,7 +15,6 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 
 	"proa.dev/control/satoken"
-	"proa.dev/kinds/apiregistration"
 	"proa.dev/kinds/flowcontrol"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
@@ -92,22 +90,13 @@ var errStarting = errors.New("the server is still starting")
 
 // endpoints are the paths that are not resources.
 func (s *Server) endpoints(auth identities, counts http.Handler) http.Handler {
-	docs := openapi.New(openapi.Options{Resources: described(s.defs), Version: "1.37"}).Handler(s.log)
+	docs := openapi.New(openapi.Options{Resources: described(s.defs), Groups: s.describedGroups, Version: "1.37"}).Handler(s.log)
 	e := &server.Endpoints{
-		Version: Version(), State: s.state,
-		Checks: []server.Check{
-			{Name: "ping", Live: true, Probe: func(context.Context) error { return nil }},
-			{Name: "log", Live: true, Probe: func(context.Context) error { return nil }},
-			{Name: "etcd", Live: true, Probe: s.healthy},
-			{Name: "poststarthook/start-cluster", Probe: func(context.Context) error {
-				if !s.ready.Load() {
-					return errStarting
-				}
-				return nil
-			}},
-		},
+		Version: Version(), State: s.state, Remote: s.aggregator.Versions,
+		Checks: s.checks(),
 		Others: map[string]http.Handler{
 			"/metrics":    counts,
+			FailingPath:   s.serveFailing(s.checks()),
 			"/openapi/v2": docs, "/openapi/v3": docs, "/openapi/v3/": docs,
 			authn.OpenIDConfigPath: http.HandlerFunc(auth.ServeOpenIDConfig),
 			authn.JWKSPath:         http.HandlerFunc(auth.ServeJWKS),
@@ -122,7 +111,7 @@ func (s *Server) metrics() *metrics.Metrics {
 	return metrics.New(metrics.Gauges{
 		InFlight: func() (int64, int64) { return s.front.InFlight() },
 		Memory:   func() (int64, int64, int64) { return s.front.RequestMemory() },
-		Objects:  s.state.Counts, Version: v.GitVersion, Major: v.Major, Minor: v.Minor,
+		Objects:  s.state.Counts, Unreadable: s.state.Unreadable, Version: v.GitVersion, Major: v.Major, Minor: v.Minor,
 		StoreSize: func() float64 {
 			ctx, stop := context.WithTimeout(context.Background(), time.Second)
 			defer stop()
@@ -141,8 +130,6 @@ func counted(o server.Observation) metrics.Request {
 		DryRun: o.DryRun, Code: o.Code, Bytes: o.Bytes, Took: o.Took,
 	}
 }
-
-func (s *Server) healthy(ctx context.Context) error { return s.store.Healthy(ctx) }
 
 // described is the table of resources as OpenAPI wants it.
 func described(defs []*kind.Def) []openapi.Resource {
@@ -166,14 +153,8 @@ func described(defs []*kind.Def) []openapi.Resource {
 
 // registrations are the objects that say what the server serves and how it shares itself out.
 func (s *Server) registrations() []server.Seedling {
-	var served []schema.GroupVersion
-	for _, d := range s.defs {
-		if gv := d.GroupVersion(); !slices.Contains(served, gv) {
-			served = append(served, gv)
-		}
-	}
 	var out []server.Seedling
-	for _, o := range apiregistration.Local(served) {
+	for _, o := range s.builtInAPIServices() {
 		out = append(out, server.Seedling{Resource: schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"}, Object: o})
 	}
 	for _, o := range flowcontrol.Schemas() {

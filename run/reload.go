@@ -10,14 +10,11 @@ import (
 // reloadEvery is how often files are looked at that may change while the server runs.
 const reloadEvery = 15 * time.Second
 
-// reload takes over files that change. One that is wrong changes nothing, and the log says so.
+// reload takes over files that change. One that is wrong changes nothing, and the log says so until it is right.
 func (s *Server) reload(ctx context.Context) {
 	keys := s.Encryption
 	if keys == "" {
 		keys = sealFile(s.DataDir)
-	}
-	if s.seal == nil {
-		keys = ""
 	}
 	files := []*watched{
 		newWatched(keys, func() error { return s.reseal(ctx) }),
@@ -30,7 +27,7 @@ func (s *Server) reload(ctx context.Context) {
 			return s.deciders.set(steps)
 		}),
 	}
-	if s.seal != nil && s.Encryption == "" {
+	if s.Encryption == "" {
 		// The process may have ended before all was written again with the newest key.
 		if err := s.migrateSecrets(ctx); err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "cannot have the Secrets written again with the newest key", "err", err)
@@ -50,6 +47,7 @@ func (s *Server) reload(ctx context.Context) {
 			}
 			if err := f.apply(); err != nil {
 				s.log.ErrorContext(ctx, "a changed file is not taken over; the former one counts", "file", f.path, "err", err)
+				f.text = nil // it is tried again, since the store may have been away
 				continue
 			}
 			s.log.InfoContext(ctx, "took over a changed file", "file", f.path)

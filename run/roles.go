@@ -34,7 +34,7 @@ func roles(controllers []control.Controller) (out []*rbacv1.ClusterRole) {
 		Rules:      nodeNetworkRules(),
 	}, &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: leaderRole},
-		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"list", "watch", "create", "update"}, APIGroups: []string{gr.Leases.Group}, Resources: []string{gr.Leases.Resource}}},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch", "create", "update"}, APIGroups: []string{gr.Leases.Group}, Resources: []string{gr.Leases.Resource}}},
 	})
 }
 
@@ -48,6 +48,8 @@ func nodeNetworkRules() (rules []rbacv1.PolicyRule) {
 	// The UID of this one tells the tunnels of clusters apart.
 	return append(rules, rbacv1.PolicyRule{
 		Verbs: []string{"get"}, APIGroups: []string{gr.Namespaces.Group}, Resources: []string{gr.Namespaces.Resource}, ResourceNames: []string{metav1.NamespaceSystem},
+	}, rbacv1.PolicyRule{
+		Verbs: []string{"get", "list", "watch"}, APIGroups: []string{gr.ConfigMaps.Group}, Resources: []string{gr.ConfigMaps.Resource}, ResourceNames: []string{ClusterSettings},
 	})
 }
 
@@ -61,7 +63,7 @@ func withdrawReads(ctx context.Context, c client.Client, rbac *server.RBACView) 
 	next := have.DeepCopy()
 	for i := range next.Rules {
 		r := &next.Rules[i]
-		if !slices.Contains(r.ResourceNames, metav1.NamespaceSystem) {
+		if len(r.ResourceNames) == 0 {
 			r.Verbs = slices.DeleteFunc(r.Verbs, func(verb string) bool { return verb == "get" })
 		}
 	}

@@ -39,18 +39,19 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Stop()
-	begins("k8s:enc:aesgcm:v1:key1:")
-	if _, err := run.RotateSealKey(dir); err != nil {
+	begins("k8s:enc:aesgcm:v1:key-")
+	name, err := run.RotateSealKey(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	c = proatest.Start(t, proatest.InDir(dir))
-	for {
-		o, err := c.Client.Get(t.Context(), gr.StorageVersionMigrations, "", "secrets-key2", "")
+	for deadline := time.After(time.Minute); ; {
+		o, err := c.Client.Get(t.Context(), gr.StorageVersionMigrations, "", "secrets-"+name, "")
 		if err == nil && meta.IsStatusConditionTrue(o.(*storagemigrationv1.StorageVersionMigration).Status.Conditions, string(storagemigrationv1.MigrationSucceeded)) {
 			break
 		}
 		select {
-		case <-t.Context().Done():
+		case <-deadline:
 			t.Fatalf("the migration does not end: %v, %v", o, err)
 		case <-time.After(20 * time.Millisecond):
 		}
@@ -60,5 +61,5 @@ func TestRotation(t *testing.T) {
 		t.Errorf("the Secret is %v, %v", o, err)
 	}
 	c.Stop()
-	begins("k8s:enc:aesgcm:v1:key2:")
+	begins("k8s:enc:aesgcm:v1:" + name + ":")
 }

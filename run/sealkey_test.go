@@ -2,18 +2,31 @@ package run
 
 import (
 	"encoding/base64"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"proa.dev/kinds"
+	"proa.dev/store/seal"
 )
 
 func TestSealKeys(t *testing.T) {
 	dir := t.TempDir()
 	path := sealFile(dir)
+	if _, err := sealKeys(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("keys of a folder without any: %v", err)
+	}
+	if _, err := RotateSealKey(dir); err == nil || !strings.Contains(err.Error(), path+" is missing") || !strings.Contains(err.Error(), "new-secrets-key") {
+		t.Errorf("where there are no keys: %v", err)
+	}
+	if err := writeSealKeys(path, []seal.Key{newSealKey()}, false); err != nil {
+		t.Fatal(err)
+	}
 	first, err := sealKeys(path)
 	if err != nil || len(first) != 1 || len(first[0].Secret) != 32 {
 		t.Fatal(first, err)
@@ -24,13 +37,17 @@ func TestSealKeys(t *testing.T) {
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
-	for n, want := range []string{"key2", "key3"} {
+	for n := range 2 {
+		before, err := sealKeys(path)
+		if err != nil {
+			t.Fatal(err)
+		}
 		name, err := RotateSealKey(dir)
-		if err != nil || name != want {
+		if err != nil || slices.ContainsFunc(before, func(k seal.Key) bool { return k.Name == name }) {
 			t.Fatal(name, err)
 		}
 		now, err := sealKeys(path)
-		if err != nil || len(now) != n+2 || now[0].Name != want || !reflect.DeepEqual(now[len(now)-1], first[0]) {
+		if err != nil || len(now) != n+2 || now[0].Name != name || !reflect.DeepEqual(now[1:], before) {
 			t.Errorf("after rotation there are %v, %v", now, err)
 		}
 	}
@@ -38,6 +55,7 @@ func TestSealKeys(t *testing.T) {
 	if err := os.WriteFile(path, []byte(base64.StdEncoding.EncodeToString(first[0].Secret)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	first[0].Name = "key1"
 	if old, err := sealKeys(path); err != nil || !reflect.DeepEqual(old, first) {
 		t.Errorf("of the first version: %v, %v", old, err)
 	}
@@ -61,7 +79,7 @@ func TestEncryptionConfig(t *testing.T) {
 	good := head + "- resources: [events]\n  providers: [{identity: {}}]\n" +
 		"- resources: [secrets, deployments.apps]\n  providers:\n  - secretbox: {keys: [{name: a, secret: " + secret + "}, {name: b, secret: " + secret + "}]}\n  - aescbc: {keys: [{name: c, secret: " + secret + "}]}\n" +
 		"- resources: ['*.batch']\n  providers: [{aesgcm: {keys: [{name: d, secret: " + secret + "}]}}]\n"
-	rules, err := parseEncryption([]byte(good), kinds.All())
+	rules, err := parseEncryption([]byte(good), kinds.All(), checkKMS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +94,8 @@ func TestEncryptionConfig(t *testing.T) {
 		"kind: Pod":                       "Object 'apiVersion' is missing",
 		head + "- resources: [secrets]\n": "resources[0].providers: Required value",
 		head + "- resources: [secrets]\n  providers: [{aesgcm: {keys: [{name: a, secret: AAAA}]}}]\n":                          "not of the expected length",
-		head + "- resources: [secrets]\n  providers: [{kms: {apiVersion: v2, name: x, endpoint: 'unix:///x', timeout: 3s}}]\n": "does not speak to key management services",
+		head + "- resources: [secrets]\n  providers: [{kms: {apiVersion: v1, name: x, endpoint: 'unix:///x', timeout: 3s}}]\n": `version "v1" of the API of key management services is not supported`,
+		head + "- resources: [secrets]\n  providers: [{kms: {apiVersion: v2, name: x, endpoint: 'https://x', timeout: 3s}}]\n": "unsupported scheme",
 		head + "- resources: ['*.*', secrets]\n  providers: [{identity: {}}]\n":                                                "resources[0].resources: Invalid value",
 	} {
 		path := filepath.Join(t.TempDir(), "encryption.yaml")

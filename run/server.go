@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -34,12 +33,16 @@ import (
 	"proa.dev/schedule"
 	"proa.dev/server"
 	"proa.dev/server/agents"
+	"proa.dev/server/aggregate"
 	"proa.dev/server/audit"
 	"proa.dev/server/authz"
 	"proa.dev/server/authz/bootstrap"
+	"proa.dev/server/extension"
 	"proa.dev/server/fair"
+	"proa.dev/server/policyadmission"
 	fields "proa.dev/server/schema"
 	"proa.dev/server/usage"
+	"proa.dev/server/webhook"
 	"proa.dev/store"
 	"proa.dev/store/memory"
 	"proa.dev/store/seal"
@@ -62,16 +65,26 @@ type Server struct {
 	// outside are the users that others know, and deciders decide what users may do.
 	outside  outside
 	deciders *deciders
-	seal     *seal.Sealed // nil where nothing is encrypted
+	seal     *seal.Sealed
+	kms      *kmsPlugins
 	// placing is how the scheduler works, and what it remembers.
 	placing schedule.Config
 	// policy is the RBAC policy every cluster begins with.
 	policy *bootstrap.Policy
 	// agents are the ways to nodes.
 	agents *agents.Agents
+	// extensions are the ways to webhooks, and webhooks counts calls of those of admission.
+	extensions *extension.Clients
+	webhooks   *webhook.Metrics
+	// aggregator leads to aggregated API servers.
+	aggregator *aggregate.Aggregator
 	// agentTrust is whom the server believes at the other end of these ways.
 	agentTrust agentTrust
-	ready      atomic.Bool
+	health     health
+	// ready says that the server has started, and stopping that it was asked to stop.
+	ready, stopping atomic.Bool
+	// parts knows which parts of the process do not work.
+	parts PartHealth
 	// trusted turns when the bundle of the cluster's authority does.
 	trusted turn
 
@@ -85,6 +98,7 @@ type Store interface {
 	server.Store
 	RunCompaction(ctx context.Context, every time.Duration)
 	Healthy(ctx context.Context) error
+	Room(ctx context.Context) error
 	Size(ctx context.Context) (int64, error)
 	Close() error
 }
@@ -114,26 +128,45 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		})
 	}
 	wg.Go(func() { s.store.RunCompaction(ctx, c.CompactionInterval) })
+	if len(s.EtcdServers) > 0 {
+		wg.Go(func() { s.watchHealth(ctx) })
+	}
 	wg.Go(func() { s.rotate(ctx) })
 	wg.Go(func() { s.reload(ctx) })
-	if err := s.begin(ctx); err != nil {
+	if services, err := s.start(ctx); err != nil {
 		stop(err)
 	} else {
+		wg.Go(func() {
+			s.Persist(ctx, "apiservices", func() error { return s.followAPIServices(ctx, services) })
+		})
 		s.loops(ctx, &wg)
 		if s.Machine != nil {
 			s.Machine.Start(ctx, &wg)
 		}
 		s.ready.Store(true)
-		if onReady != nil {
+		if err := s.prepare(ctx); err != nil {
+			stop(err)
+		} else if onReady != nil {
 			onReady(s)
 		}
 	}
 	<-ctx.Done()
-	s.ready.Store(false)
+	s.stopping.Store(true)
 	s.shutdown() //nolint:contextcheck // the time to stop begins when the context has ended
 	wg.Wait()
+	s.aggregator.Close()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
+	}
+	return nil
+}
+
+// prepare calls what a test wants to be done before it begins.
+func (s *Server) prepare(ctx context.Context) error {
+	for _, f := range s.Prepare {
+		if err := f(ctx, s); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -163,11 +196,13 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.agents = s.openAgents()
 	s.defs = append(s.kinds(), metrics.All(usage.New(s.agents, s.log))...)
-	data, err := s.sealed()
+	data, err := s.sealed(ctx)
 	if err != nil {
 		return err
 	}
 	s.state = server.NewState(context.WithoutCancel(ctx), codec.New(scheme), data, s.defs, s.log)
+	s.extensions, s.webhooks = s.openExtensions(), webhook.NewMetrics()
+	s.aggregator = s.openAggregator()
 	if s.policy, err = bootstrap.Default(); err != nil {
 		return err
 	}
@@ -196,7 +231,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.auth = auth
 	s.queues = control.NewMetrics()
-	counts.Registry().MustRegister(s.queues, s.agents)
+	counts.Registry().MustRegister(s.queues, s.agents, s.webhooks, s.aggregator, s.kms.latency)
 	s.openIngress()
 	if s.Machine != nil {
 		counts.Registry().MustRegister(s.Machine.Collectors()...)
@@ -210,7 +245,9 @@ func (s *Server) open(ctx context.Context) error {
 	if !s.feature(topology) {
 		s.Admission.Disable = append(slices.Clone(s.Admission.Disable), "PodTopologyLabels")
 	}
-	mutating, checking, err := s.Admission.steps(s.nodeFacts)
+	policies := policyadmission.NewMetrics()
+	counts.Registry().MustRegister(policies)
+	mutating, checking, err := s.Admission.steps(s.nodeFacts, s.dynamicPlugins(policies))
 	if err != nil {
 		return err
 	}
@@ -228,7 +265,7 @@ func (s *Server) open(ctx context.Context) error {
 		Address: s.advertise().String(), Paths: s.endpoints(auth, counts.Handler()),
 		Observe:  func(o server.Observation) { counts.Done(counted(o)) },
 		Watching: func(o server.Observation) (func(int), func()) { return counts.Watching(counted(o)) },
-		Nodes:    s.agents, SplitLogs: s.feature(splitLogs),
+		Nodes:    s.agents, Aggregated: s.aggregator, SplitLogs: s.feature(splitLogs),
 		Fair: shared, Plain: !s.feature(compressing), NoWatchList: !s.feature(watchingLists), Memory: s.requestMemory(),
 	}
 	if s.audit != nil {
@@ -245,37 +282,6 @@ func (s *Server) seats() int {
 		return n
 	}
 	return server.Seats
-}
-
-// listen opens the socket, unless the control plane is for this process alone.
-func (s *Server) listen() (err error) {
-	if s.Alone {
-		return nil
-	}
-	if s.listener, err = listenSoon(s.Listen); err != nil {
-		return fmt.Errorf("listen on %s: %w (is another cluster running there? --listen chooses another port)", s.Listen, err)
-	}
-	if a := s.Reachable(); s.Node.Name != "" && !s.everywhere() && s.advertise().Addr().IsLoopback() && !a.Addr().IsLoopback() {
-		if s.inner, err = listenSoon(a.String()); err != nil {
-			return fmt.Errorf("listen on %s for Pods: %w (--node-ip chooses another address)", a, err)
-		}
-	}
-	return nil
-}
-
-// everywhere says that the socket is open at every address of the machine.
-func (s *Server) everywhere() bool {
-	return s.listener != nil && s.listener.Addr().(*net.TCPAddr).IP.IsUnspecified()
-}
-
-// listenSoon listens at an address. A process that was killed may need a moment until its sockets are gone.
-func listenSoon(address string) (net.Listener, error) {
-	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		l, err := net.Listen("tcp", address)
-		if !errors.Is(err, syscall.EADDRINUSE) || time.Since(begin) > 2*time.Second {
-			return l, err
-		}
-	}
 }
 
 func (s *Server) openStore(ctx context.Context) (err error) {
@@ -326,9 +332,20 @@ func (s *Server) advertise() netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }
 
+// start makes what every cluster begins with, and reads which groups other servers serve.
+func (s *Server) start(ctx context.Context) (services client.View, err error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	return s.openAPIServices(ctx)
+}
+
 // begin makes what every cluster begins with.
 func (s *Server) begin(ctx context.Context) error {
 	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.Reachable(), Policy: s.policy, Objects: s.registrations()}
+	if err := s.state.FollowDefinitions(ctx, conversions(s.extensions)); err != nil {
+		return fmt.Errorf("read the definitions of custom resources: %w", err)
+	}
 	c := s.front.Client(apiserver())
 	if err := server.Plant(ctx, c, s.rbac, seed); err != nil {
 		return fmt.Errorf("make the objects of a new cluster: %w", err)
@@ -339,6 +356,9 @@ func (s *Server) begin(ctx context.Context) error {
 	}
 	if err := withdrawReads(ctx, c, s.rbac); err != nil {
 		return err
+	}
+	if err := s.publishSettings(ctx, c); err != nil {
+		return fmt.Errorf("tell nodes the settings of the cluster: %w", err)
 	}
 	if err := simulate.Register(ctx, c, s.Simulate); err != nil {
 		return err
@@ -403,22 +423,15 @@ func isLink(name string) bool {
 	return strings.HasPrefix(name, LinkPrefix) && len(name) >= len(LinkPrefix)+8
 }
 
-// shutdown lets requests in flight finish; watches are ended.
-func (s *Server) shutdown() {
-	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
-	defer stop()
-	if s.listener == nil {
-		return
-	}
-	go s.state.Close() // ends the watches, which Shutdown waits for
-	if err := s.http.Shutdown(ctx); err != nil {
-		_ = s.http.Close()
-	}
-}
-
 func (s *Server) close() {
+	if s.extensions != nil {
+		s.extensions.Close()
+	}
 	if s.agents != nil {
 		s.agents.Close()
+	}
+	if s.kms != nil {
+		s.kms.close()
 	}
 	if s.state != nil {
 		s.state.Close()

@@ -2,6 +2,7 @@ package run
 
 import (
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
@@ -13,7 +14,7 @@ import (
 // Token lets a node join: the bootstrap token by which the server knows it, and the authority by which it knows the server.
 type Token struct {
 	ID, Secret string
-	// CA is the SHA-256 of the certificate of the cluster's authority.
+	// CA is the SHA-256 of the certificate of the cluster's authority, or of its public key.
 	CA string
 }
 
@@ -26,7 +27,7 @@ func (t Token) Bearer() string { return t.ID + "." + t.Secret }
 func ParseToken(text string) (Token, error) {
 	m := regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})\.([0-9a-f]{64})$`).FindStringSubmatch(text)
 	if m == nil {
-		return Token{}, errors.New("the token is not one that \"proa token create\" prints")
+		return Token{}, errors.New("the token is not one that \"proa token create\" prints, ID.SECRET.HASH with the SHA-256 of the certificate of the cluster's authority")
 	}
 	return Token{m[1], m[2], m[3]}, nil
 }
@@ -54,11 +55,14 @@ func ReachableURL(own string) string {
 	return u.String()
 }
 
-// Names tells whether a certificate is that of the authority that the token names.
-func (t Token) Names(cert []byte) bool { return fingerprint(cert) == t.CA }
+// Names tells whether a certificate is that of the authority that the token names: by the hash of the certificate, or by that of its public
+// key, which kubeadm prints as --discovery-token-ca-cert-hash.
+func (t Token) Names(cert *x509.Certificate) bool {
+	return fingerprint(cert.Raw) == t.CA || fingerprint(cert.RawSubjectPublicKeyInfo) == t.CA
+}
 
 // fingerprint is how a token names an authority.
-func fingerprint(cert []byte) string {
-	sum := sha256.Sum256(cert)
+func fingerprint(der []byte) string {
+	sum := sha256.Sum256(der)
 	return hex.EncodeToString(sum[:])
 }

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -25,7 +24,7 @@ func (s *Machine) admit(ctx context.Context, f further) (fresh bool, err error) 
 	}
 	file, ca := filepath.Join(dir, caFile), s.CA()
 	// An agent that knows who signs learns the rest of the bundle by itself.
-	if kept, err := readTrust(file); err != nil || !kept.names(func(cert []byte) bool { return bytes.Equal(cert, ca.Cert.Raw) }) {
+	if kept, err := readTrust(file); err != nil || !kept.names(ca.Cert.Equal) {
 		fresh = true
 		// What another authority has signed is of no use.
 		if err := os.Remove(cert.File); err != nil && !errors.Is(err, os.ErrNotExist) {

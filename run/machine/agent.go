@@ -13,9 +13,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
 	"proa.dev/client/remote"
@@ -42,31 +46,46 @@ func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onR
 	speaks := func() *tls.Config {
 		return &tls.Config{RootCAs: known.Pool(), GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12}
 	}
-	kubelet, err := remote.New(ctx, remote.Config{URL: c.Server, Agent: "proa-agent", Log: log, TLS: speaks(), Roots: known.Pool, Dial: dialFrom(c.Node.IPs)})
+	refused := &refusedWatches{node: c.Node.Name, log: log, failed: map[schema.GroupResource]error{}}
+	kubelet, err := remote.New(ctx, remote.Config{
+		URL: c.Server, Agent: "proa-agent", Log: log, TLS: speaks(), Roots: known.Pool, Dial: dialFrom(c.Node.IPs), Refused: refused.set,
+	})
 	if err != nil {
 		return err
 	}
 	defer kubelet.Close()
 	cert.Issue = self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeAPIServerClientKubeletSignerName)
 	cert.Changed = kubelet.Renew
-	p := place{
-		NodeConfig: c.Node, dataDir: c.DataDir, client: kubelet, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.ClusterCIDRs(), find: c.wayTo,
-		issue:     self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
-		clientCAs: known.Pool, log: log, servers: &servers{c.Server, speaks, known},
-		persist: func(ctx context.Context, name string, part func() error) { run.Persist(ctx, log, name, part) },
+	if err := self.CheckFree(ctx, kubelet, self.Config{Name: c.Node.Name, Data: nodeDir(c.DataDir)}, log); self.IsTaken(err) {
+		return err
+	}
+	l := &learner{client: kubelet, file: settingsFile(c.DataDir), log: log}
+	learned, err := l.learn(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Agree(learned); err != nil {
+		return err
 	}
 	go func() {
-		if joined {
+		if joined && isForADay(cert) {
 			c.replaceFirst(ctx, kubelet, cert, log)
 		}
 		_ = cert.Run(ctx) // it ends with ctx, and has nothing to give back
 	}()
-	go p.persist(ctx, "trust", func() error { return known.follow(ctx, kubelet, log, kubelet.Renew) })
+	persist := func(ctx context.Context, name string, part func() error) { run.Persist(ctx, log, name, part) }
+	go persist(ctx, "trust", func() error { return known.follow(ctx, kubelet, log, kubelet.Renew) })
 	if onReady != nil {
 		onReady()
 	}
-	p.persist(ctx, "node", func() error { return p.run(ctx) })
-	return nil
+	return c.runAs(ctx, l, learned, func(ctx context.Context, c *agent) {
+		p := place{
+			NodeConfig: c.Node, dataDir: c.DataDir, client: &roleClient{kubelet, c.Node.Name}, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.ClusterCIDRs(), find: c.wayTo,
+			issue:     self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
+			clientCAs: known.Pool, log: log, servers: &servers{c.Server, speaks, known}, persist: persist, refused: refused,
+		}
+		persist(ctx, "node", func() error { return p.run(ctx) })
+	})
 }
 
 // What an agent keeps of the certificates of others and of its own: whom it believes, and with what it speaks.
@@ -86,30 +105,74 @@ func (c *agent) join(ctx context.Context, dir string, pool *x509.CertPool, log *
 	if err := cert.Load(); err != nil {
 		return nil, false, err
 	}
+	if c.Login != nil && c.Login.NodeName() != "" {
+		if err := cert.Adopt(c.Login.Certificate, c.Login.Key); err != nil {
+			return nil, false, fmt.Errorf("the client certificate of the kubeconfig %s: %w", c.Login.File, err)
+		}
+	}
 	if cert.Current() != nil {
 		return cert, false, nil
 	}
-	token, err := run.ParseToken(c.Token)
+	as, hint, err := c.firstLogin(pool)
 	if err != nil {
 		return nil, false, err
 	}
-	first, err := remote.New(ctx, remote.Config{
-		URL: c.Server, Agent: "proa-agent", Log: log, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
-		Token: func() (string, error) { return token.Bearer(), nil },
-	})
+	as.Log = log
+	first, err := remote.New(ctx, as)
 	if err != nil {
 		return nil, false, err
 	}
 	defer first.Close()
 	cert.Issue = self.Ask(func() client.Client { return first }, certificatesv1.KubeAPIServerClientKubeletSignerName)
+	log.InfoContext(ctx, "the node asks for its certificate; where nobody approves that by itself, see \"kubectl get certificatesigningrequests\" and approve it", "node", c.Node.Name)
 	err = cert.Renew(ctx)
 	if self.IsRefused(err) { // the cluster says why, and what to do
 		return nil, false, fmt.Errorf("join the cluster at %s as node %s: %w", c.Server, c.Node.Name, err)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("join the cluster at %s: %w (has the token expired? \"proa token create\" makes a new one)", c.Server, err)
+		return nil, false, fmt.Errorf("join the cluster at %s: %w%s", c.Server, err, c.explainRefusal(err, hint))
 	}
 	return cert, true, nil
+}
+
+// explainRefusal returns what to say to people when the agent could not join; hint is for a server that does not accept the login.
+func (c *agent) explainRefusal(err error, hint string) string {
+	if wrong, is := errors.AsType[x509.HostnameError](err); is {
+		names := slices.Clone(wrong.Certificate.DNSNames)
+		for _, ip := range wrong.Certificate.IPAddresses {
+			names = append(names, ip.String())
+		}
+		return fmt.Sprintf(" (the server's certificate does not name %s; join by one of these: %s, or start the server with --tls-san %s)", wrong.Host, strings.Join(names, ", "), wrong.Host)
+	}
+	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
+		return fmt.Sprintf(" (%s)", hint)
+	}
+	return ""
+}
+
+// firstLogin returns how the agent speaks to the server before it has a certificate of its own, and what to say to people when the
+// server does not accept that.
+func (c *agent) firstLogin(pool *x509.CertPool) (as remote.Config, hint string, err error) {
+	as = remote.Config{URL: c.Server, Agent: "proa-agent", TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	if c.Login != nil {
+		as.Token = c.Login.Token
+		if c.Login.Pair != nil {
+			as.TLS.Certificates = []tls.Certificate{*c.Login.Pair}
+		}
+		return as, fmt.Sprintf("the user of the kubeconfig %s must be allowed to create and watch certificatesigningrequests, as the ClusterRole system:node-bootstrapper allows", c.Login.File), nil
+	}
+	token, err := run.ParseToken(c.Token)
+	if err != nil {
+		return as, "", err
+	}
+	as.Token = func() (string, error) { return token.Bearer(), nil }
+	return as, "has the token expired? \"proa token create\" makes a new one", nil
+}
+
+// isForADay says that a certificate is one of the short-lived that the server of proa gives for a token.
+func isForADay(cert *self.Certificate) bool {
+	pair := cert.Current()
+	return pair != nil && pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore) <= 48*time.Hour
 }
 
 // replaceFirst replaces the certificate that a token gave, which is good for a day, as soon as the node is registered. Otherwise
@@ -143,40 +206,72 @@ func (c *agent) replaceFirst(ctx context.Context, kubelet client.Client, cert *s
 	}
 }
 
-// authority is whom the agent believes: the certificates that it has kept, or the one that the server shows and the token names.
+// authority is whom the agent believes: the certificates that it has kept, or those of its kubeconfig, or the one that the server shows
+// and the token names.
 func (c *agent) authority(ctx context.Context, dir string) (*trust, error) {
 	file := filepath.Join(dir, caFile)
 	kept, err := readTrust(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	var cert *x509.Certificate
+	var certs []*x509.Certificate
 	if kept != nil {
-		if cert = c.another(ctx, kept); cert == nil {
+		if certs = c.another(ctx, kept); certs == nil {
 			return kept, nil
 		}
-	} else if cert, err = c.first(ctx); err != nil {
+	} else if certs, err = c.first(ctx); err != nil {
 		return nil, err
 	}
-	// What another authority has signed is of no use.
-	if err := os.Remove(filepath.Join(dir, clientFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("remove an old certificate: %w", err)
+	// What another authority has signed is of no use, and the settings that were learned may be those of another cluster.
+	if kept == nil || !slices.ContainsFunc(certs, func(x *x509.Certificate) bool { return kept.names(x.Equal) }) {
+		for _, old := range []string{filepath.Join(dir, clientFile), settingsFile(c.DataDir)} {
+			if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("remove what is left of another cluster: %w", err)
+			}
+		}
 	}
-	return newTrust(file, cert)
+	return newTrust(file, certs...)
 }
 
-// first is the authority that an agent believes which has kept none.
-func (c *agent) first(ctx context.Context) (*x509.Certificate, error) {
+// first returns the authorities that an agent believes which has kept none.
+func (c *agent) first(ctx context.Context) ([]*x509.Certificate, error) {
+	if c.Login != nil {
+		return c.kubeconfigAuthorities()
+	}
 	token, err := run.ParseToken(c.Token)
 	if err != nil {
 		return nil, err
 	}
-	return c.shown(ctx, token)
+	cert, err := c.shown(ctx, token)
+	return []*x509.Certificate{cert}, err
 }
 
-// another is an authority that the token names, the server shows, and the agent has not kept: the cluster has got a new one, and
-// the node joins again, with a token that was made for it. Otherwise it is nil, since an old token says nothing against what is kept.
-func (c *agent) another(ctx context.Context, kept *trust) *x509.Certificate {
+// kubeconfigAuthorities returns those that the kubeconfig names.
+func (c *agent) kubeconfigAuthorities() ([]*x509.Certificate, error) {
+	certs, err := parseBundle(c.Login.CA)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate-authority of the kubeconfig %s: %w", c.Login.File, err)
+	}
+	return certs, nil
+}
+
+// another returns authorities that take the place of those that the agent has kept: the cluster has got a new one, and the token or the
+// kubeconfig names it. Otherwise it is nil, since an old token or kubeconfig says nothing against what is kept.
+func (c *agent) another(ctx context.Context, kept *trust) []*x509.Certificate {
+	if c.Login != nil {
+		certs, err := c.kubeconfigAuthorities()
+		if err != nil || c.vouched(ctx, kept.Pool()) {
+			return nil
+		}
+		pool := x509.NewCertPool()
+		for _, x := range certs {
+			pool.AddCert(x)
+		}
+		if !c.vouched(ctx, pool) {
+			return nil
+		}
+		return certs
+	}
 	token, err := run.ParseToken(c.Token)
 	if err != nil || kept.names(token.Names) {
 		return nil
@@ -185,10 +280,26 @@ func (c *agent) another(ctx context.Context, kept *trust) *x509.Certificate {
 	if err != nil {
 		return nil
 	}
-	return cert
+	return []*x509.Certificate{cert}
 }
 
-// shown is the certificate of the authority that the token names, if the server shows it. A server that cannot is not believed.
+// vouched says that the server can be reached, and shows a certificate that one of these authorities has signed.
+func (c *agent) vouched(ctx context.Context, by *x509.CertPool) bool {
+	addr, err := hostPort(c.Server)
+	if err != nil {
+		return false
+	}
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: 10 * time.Second}, Config: &tls.Config{RootCAs: by, MinVersion: tls.VersionTLS12}}
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// shown is the certificate of the authority that the token names, if the server shows it, in its chain or in the ConfigMap
+// kube-public/cluster-info. A server that cannot is not believed.
 func (c *agent) shown(ctx context.Context, token run.Token) (*x509.Certificate, error) {
 	u, err := url.Parse(c.Server)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
@@ -197,26 +308,35 @@ func (c *agent) shown(ctx context.Context, token run.Token) (*x509.Certificate, 
 	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: 10 * time.Second}, Config: &tls.Config{
 		InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, //nolint:gosec // G402: what it shows is compared with the token
 	}}
-	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
+	addr, err := hostPort(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("reach the server: %w", err)
 	}
 	defer conn.Close()
 	for _, cert := range conn.(*tls.Conn).ConnectionState().PeerCertificates {
-		if token.Names(cert.Raw) {
+		if token.Names(cert) {
 			return cert, nil
 		}
 	}
-	return nil, fmt.Errorf("the server at %s is not the one the token is for", c.Server)
+	cert, err := authorityFromClusterInfo(ctx, u, token)
+	if err != nil {
+		return nil, fmt.Errorf("the server at %s does not show that it is the one the token is for: the authority that the token names is not in its chain of certificates, and %w; "+
+			"make a new token there, or join with --kubeconfig, which has the certificate of the authority", c.Server, err)
+	}
+	return cert, nil
 }
 
 // wayTo is the address of this machine from which the server is reached: that is how others reach the node.
 func (c *agent) wayTo() (netip.Addr, error) {
-	u, err := url.Parse(c.Server)
+	addr, err := hostPort(c.Server)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	conn, err := net.Dial("udp", u.Host) // nothing is sent
+	conn, err := net.Dial("udp", addr) // nothing is sent
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("find the way to the server: %w", err)
 	}

@@ -1,11 +1,14 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +90,57 @@ func TestAgentWithAnExistingName(t *testing.T) {
 	if _, joined, err = j.agent(t, "a", "dddddd", "").join(ctx, dir, j.pool, log); err != nil || joined {
 		t.Errorf("with the certificate that it has: %v %v", joined, err)
 	}
+}
+
+// TestWhyAnAgentCannotJoin holds that an agent names the real cause: a server that has another name, nobody who answers, or a token that is not
+// accepted.
+func TestWhyAnAgentCannotJoin(t *testing.T) {
+	j := newJoining(t)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	const expired, sans = "has the token expired?", "--tls-san 127.0.0.9"
+	for _, c := range []struct{ name, server, token, want, not string }{
+		{"another name", forward(t, "127.0.0.9:0", strings.TrimPrefix(j.Config.Host, "https://")), "", sans, expired},
+		{"nobody answers", "https://127.0.0.1:1", "", "connection refused", expired},
+		{"an old token", "", "zzzzzz.0123456789abcdef", expired, sans},
+	} {
+		a := &agent{run.AgentConfig{Server: cmp.Or(c.server, j.Config.Host), Config: run.Config{Node: run.NodeConfig{Name: "a"}}}}
+		id, secret, _ := strings.Cut(cmp.Or(c.token, "abcdef.0123456789abcdef"), ".")
+		token, err := run.NewToken(id, secret, j.Config.CAData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Token = token.String()
+		if _, _, err = a.join(ctx, t.TempDir(), j.pool, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), c.not) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// forward makes a server reachable at another address, and returns its URL there.
+func forward(t *testing.T, at, to string) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(out, in); _ = out.Close() }()
+			go func() { _, _ = io.Copy(in, out); _ = in.Close() }()
+		}
+	}()
+	return "https://" + l.Addr().String()
 }
 
 // TestFirstCertificateIsReplaced holds that a node replaces the certificate of its token, which is good for a day, when it is

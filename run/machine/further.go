@@ -14,10 +14,13 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
+	"proa.dev/kinds/localpath"
 	"proa.dev/network/link"
 	"proa.dev/node/apart"
 	"proa.dev/node/netns"
@@ -129,16 +132,16 @@ func (s *Machine) furtherNodes(ctx context.Context) error {
 
 // fewerNodes removes the nodes that are no longer wanted, and the link with the last of them. It returns when ctx ends.
 func (s *Machine) fewerNodes(ctx context.Context) error {
-	have, err := existing(s.DataDir)
+	nodes, err := unwanted(&s.Config)
 	if err != nil {
 		return err
 	}
-	want := wanted(&s.Config)
-	for _, f := range have {
-		if slices.Contains(want, f) {
-			continue
+	for _, f := range nodes {
+		e := mayRemove(f)
+		if e == nil {
+			e = s.removeNode(ctx, f)
 		}
-		if e := s.removeNode(ctx, f); e != nil {
+		if e != nil {
 			err = errors.Join(err, fmt.Errorf("remove the node %s: %w", f.name, e))
 		}
 	}
@@ -166,7 +169,7 @@ func (s *Machine) keepNode(ctx context.Context, f further) {
 	const first, last = 100 * time.Millisecond, 10 * time.Second
 	for pause := first; ; pause = min(2*pause, last) {
 		begin := time.Now()
-		err := s.runAgent(ctx, f)
+		err := s.RunPart(ctx, "agent of node "+f.name, func() error { return s.runAgent(ctx, f) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -292,6 +295,18 @@ func notHanded() []string {
 	return []string{"data-dir", "service-cidr", "cluster-cidr", "log-level", "bin-dir", "node", "node-ip", "container-runtime-endpoint", "pod-manifest-path", "manifest-url", "resolv-conf"}
 }
 
+// mayRemove says why a node must not be removed: it keeps data, and nobody has agreed to lose it.
+func mayRemove(f further) error {
+	if _, err := os.Stat(f.removalFile()); err == nil {
+		return nil
+	}
+	d, err := f.data()
+	if err != nil || d.IsEmpty() {
+		return err
+	}
+	return fmt.Errorf("it keeps %s; \"proa up --nodes N --remove-data\" removes them with it", strings.Join(slices.Concat(d.Volumes, d.EmptyDirs), ", "))
+}
+
 // removeNode ends a node for good: its agent, its Node, its containers, its network and its files.
 func (s *Machine) removeNode(ctx context.Context, f further) error {
 	if _, err := stopAgent(ctx, f); err != nil {
@@ -301,8 +316,48 @@ func (s *Machine) removeNode(ctx context.Context, f further) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
+	if err := s.removeVolumes(ctx, f.name); err != nil {
+		return err
+	}
 	s.Log().InfoContext(ctx, "a node is removed", "node", f.name)
 	return purgeFurther(ctx, f, s.Log())
+}
+
+// removeVolumes deletes the PersistentVolumes whose folders go with a node, so that no claim is bound to a folder that a later node of
+// the same name would make anew, and empty.
+func (s *Machine) removeVolumes(ctx context.Context, node string) error {
+	view, err := s.Own().View(ctx, gr.PersistentVolumes)
+	if err == nil {
+		err = view.Reach(ctx, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("find the volumes of the node: %w", err)
+	}
+	for o := range view.List("") {
+		pv, ok := o.(*corev1.PersistentVolume)
+		if !ok || pv.Annotations[localpath.ProvisionedBy] != localpath.Provisioner || pv.Annotations[localpath.Node] != node {
+			continue
+		}
+		if err := s.removeVolume(ctx, pv); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete the PersistentVolume %s: %w", pv.Name, err)
+		}
+	}
+	return nil
+}
+
+// removeVolume deletes a PersistentVolume although a claim is bound to it: what it stood for is about to be gone.
+func (s *Machine) removeVolume(ctx context.Context, pv *corev1.PersistentVolume) error {
+	if err := s.Own().Delete(ctx, gr.PersistentVolumes, "", pv.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pv.UID}}); err != nil {
+		return err
+	}
+	now, err := s.Own().Get(ctx, gr.PersistentVolumes, "", pv.Name, "")
+	if err != nil {
+		return err
+	}
+	now = now.DeepCopyObject().(kind.Object)
+	now.SetFinalizers(nil)
+	_, err = s.Own().Update(ctx, gr.PersistentVolumes, now, "")
+	return err
 }
 
 // holderOf is the process that runs what is in a folder, see Hold; nil if none does.

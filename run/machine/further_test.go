@@ -98,3 +98,17 @@ func TestExisting(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
+
+// TestPodsPassThroughTheFolderOfNodes: Pods with users of their own reach their root also where the folder was made with a strict umask.
+func TestPodsPassThroughTheFolderOfNodes(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(nodesDir(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeNodesDir(dir); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(nodesDir(dir)); err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("it is %v (%v), want 0711", info.Mode(), err)
+	}
+}

@@ -9,17 +9,21 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/node/container"
 	"proa.dev/node/cri"
+	"proa.dev/node/interruption"
 	"proa.dev/node/netns"
+	"proa.dev/node/pod"
 	"proa.dev/node/runtime"
 )
 
-// haltGrace is how long containers have to end when their cluster is stopped, in seconds.
-const haltGrace = 10
-
 // HaltNodes ends the containers and the container runtimes of a data folder whose cluster has been stopped, and says how many
-// containers there were. What they have written stays, and the next start runs their Pods again.
-func HaltNodes(ctx context.Context, dataDir string, log *slog.Logger) (ended int, err error) {
+// containers there were. No agent is left that could run hooks or keep an order: each container has the grace period of its Pod, or
+// limit if that is shorter. That they were interrupted is recorded before, what they have written stays, and the next start runs their
+// Pods again.
+func HaltNodes(ctx context.Context, dataDir string, limit time.Duration, log *slog.Logger) (ended int, err error) {
 	all, err := existing(dataDir)
 	if err != nil {
 		return 0, err
@@ -27,9 +31,9 @@ func HaltNodes(ctx context.Context, dataDir string, log *slog.Logger) (ended int
 	var wg sync.WaitGroup
 	counts, errs := make([]int, len(all)), make([]error, len(all)+1)
 	for i, f := range all {
-		wg.Go(func() { counts[i], errs[i] = haltNode(ctx, f.dir, f.netns(), log) })
+		wg.Go(func() { counts[i], errs[i] = haltNode(ctx, f.dir, f.netns(), limit, log) })
 	}
-	ended, errs[len(all)] = haltNode(ctx, dataDir, "", log)
+	ended, errs[len(all)] = haltNode(ctx, dataDir, "", limit, log)
 	wg.Wait()
 	for _, n := range counts {
 		ended += n
@@ -37,8 +41,11 @@ func HaltNodes(ctx context.Context, dataDir string, log *slog.Logger) (ended int
 	return ended, errors.Join(errs...)
 }
 
+// dyingTime is how long a process that was killed may take to let go of the runtime.
+const dyingTime = 10 * time.Second
+
 // haltNode does it for one node, whose runtime lives in a network namespace.
-func haltNode(ctx context.Context, dataDir, namespace string, log *slog.Logger) (ended int, err error) {
+func haltNode(ctx context.Context, dataDir, namespace string, limit time.Duration, log *slog.Logger) (ended int, err error) {
 	socket := runtime.Socket(runtimeDir(dataDir))
 	if _, err := os.Stat(socket); errors.Is(err, os.ErrNotExist) {
 		return 0, nil
@@ -51,6 +58,9 @@ func haltNode(ctx context.Context, dataDir, namespace string, log *slog.Logger) 
 		config.NetNS = namespace
 	}
 	own, err := runtime.Start(ctx, config, log)
+	for begin := time.Now(); errors.Is(err, runtime.ErrInUse) && time.Since(begin) < dyingTime && ctx.Err() == nil; own, err = runtime.Start(ctx, config, log) {
+		time.Sleep(50 * time.Millisecond)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("reach the container runtime: %w", err)
 	}
@@ -59,31 +69,67 @@ func haltNode(ctx context.Context, dataDir, namespace string, log *slog.Logger) 
 		return 0, err
 	}
 	defer c.Close()
-	ended, err = endAll(ctx, c)
+	ended, err = endAll(ctx, c, interruption.In(nodeDir(dataDir)), limit)
 	return ended, errors.Join(err, own.Stop(ctx))
 }
 
-// endAll ends every container, all at once. Their sandboxes stay, and with them the addresses of Pods: what is left of them is
-// one small process each.
-func endAll(ctx context.Context, c *cri.Client) (int, error) {
+// endAll ends every container, a few at a time of each Pod. Their sandboxes stay, and with them the addresses of Pods: what is left of
+// them is one small process each.
+func endAll(ctx context.Context, c *cri.Client, records interruption.Records, limit time.Duration) (int, error) {
 	all, err := c.ListContainers(ctx, &cri.ListContainersRequest{})
 	if err != nil {
 		return 0, fmt.Errorf("list the containers: %w", err)
 	}
-	var wg sync.WaitGroup
-	ended := 0
+	pods, count := map[types.UID][]*cri.Container{}, 0
 	for _, x := range all.Containers {
 		if x.State != cri.ContainerRunning {
 			continue
 		}
-		ended++
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, (haltGrace+10)*time.Second)
-			defer cancel()
-			// One that cannot be ended is the next agent's to see to.
-			_, _ = c.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: x.Id, Timeout: haltGrace})
-		})
+		count++
+		uid := types.UID(x.Labels[pod.LabelUID])
+		pods[uid] = append(pods[uid], x)
+	}
+	for uid, runs := range pods {
+		var ids []string
+		for _, x := range runs {
+			ids = append(ids, x.Id)
+		}
+		if _, err := records.Add(uid, ids...); err != nil {
+			return 0, fmt.Errorf("the containers go on: %w", err)
+		}
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for _, runs := range pods {
+		slots := pod.NewStopSlots()
+		for _, x := range runs {
+			wg.Go(func() {
+				if err := endOne(ctx, c, x, slots, limit); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					errs = append(errs, fmt.Errorf("stop the container %s of Pod %s/%s: %w", x.Labels[pod.LabelContainer], x.Labels[pod.LabelNamespace], x.Labels[pod.LabelName], err))
+				}
+			})
+		}
 	}
 	wg.Wait()
-	return ended, nil
+	return count - len(errs), errors.Join(errs...)
+}
+
+// endOne ends a container within the grace period that its annotation says, or limit if that is shorter.
+func endOne(ctx context.Context, c *cri.Client, x *cri.Container, slots pod.StopSlots, limit time.Duration) error {
+	done, err := slots.Take(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	within := min(container.GracePeriod(x.Annotations), limit)
+	ctx, cancel := context.WithTimeout(ctx, within+time.Minute)
+	defer cancel()
+	_, err = c.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: x.Id, Timeout: int64(within.Round(time.Second) / time.Second)})
+	if cri.NotFound(err) {
+		return nil
+	}
+	return err
 }

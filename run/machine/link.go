@@ -35,7 +35,7 @@ func (s *Machine) openLink() error {
 	if os.Geteuid() != 0 {
 		return errors.New("nodes: several nodes need root: they live in network namespaces")
 	}
-	if err := os.MkdirAll(nodesDir(s.DataDir), 0o711); err != nil { //nolint:gosec // G301: processes of Pods pass through it
+	if err := makeNodesDir(s.DataDir); err != nil {
 		return fmt.Errorf("make the folder of the nodes: %w", err)
 	}
 	// All nodes run the same programs, which a release unpacks once.
@@ -53,6 +53,15 @@ func (s *Machine) openLink() error {
 	}
 	s.link, s.Node.IPs = &c, c.Addresses(1)
 	return nil
+}
+
+// makeNodesDir makes the folder of the further nodes. Processes of Pods with users of their own pass through it on their way to their root, whatever
+// the umask is.
+func makeNodesDir(dataDir string) error {
+	if err := os.MkdirAll(nodesDir(dataDir), 0o700); err != nil {
+		return err
+	}
+	return os.Chmod(nodesDir(dataDir), 0o711) //nolint:gosec // G302: see above
 }
 
 // linkNetworks are those of the link: what is remembered, or new ones that collide with nothing on this machine. There is one

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -8,6 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"proa.dev/kinds/gr"
 	"proa.dev/network/mesh"
 )
 
@@ -20,6 +25,31 @@ func keepPrefixes(file string, all []netip.Prefix) error {
 		fmt.Fprintln(&text, p)
 	}
 	return os.WriteFile(file, []byte(text.String()), 0o600)
+}
+
+// annotate sets an annotation of the node's own Node.
+func (p *place) annotate(ctx context.Context, annotation, value string) error {
+	for {
+		o, err := p.client.Get(ctx, gr.Nodes, "", p.Name, "")
+		if err != nil {
+			return err
+		}
+		have, ok := o.(*corev1.Node)
+		if !ok {
+			return fmt.Errorf("the cluster has a %T as Node", o)
+		}
+		if old, has := have.Annotations[annotation]; has && old == value {
+			return nil
+		}
+		next := have.DeepCopy()
+		if next.Annotations == nil {
+			next.Annotations = map[string]string{}
+		}
+		next.Annotations[annotation] = value
+		if _, err = p.client.Update(ctx, gr.Nodes, next, ""); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
 }
 
 // purgeMesh removes the ways to other nodes.

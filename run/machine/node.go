@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,6 +61,10 @@ type place struct {
 	log    *slog.Logger
 	// numbers are those of the parts beside the agent.
 	numbers numbers
+	// health knows which of the parts work.
+	health run.PartHealth
+	// refused knows the watches that the server forbids; nil in the process of the server.
+	refused *refusedWatches
 	// persist runs a part again when it has ended.
 	persist func(ctx context.Context, name string, part func() error)
 }
@@ -84,12 +88,18 @@ func (p *place) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := dropMovedRuntime(ctx, p.dataDir, config.Own, p.log); err != nil {
+		return err
+	}
 	if err := keepRuntime(p.dataDir, config.Own); err != nil {
 		return err
 	}
 	// Processes of Pods with users of their own pass through it; nothing in it is for them to read.
 	if err := os.Chmod(p.dataDir, 0o711); err != nil { //nolint:gosec // G302: see above
 		return fmt.Errorf("let Pods pass through the data folder: %w", err)
+	}
+	if err := self.CheckFree(ctx, p.client, config.Config, p.log); err != nil {
+		return err
 	}
 	agent, err := node.Start(ctx, config)
 	if err != nil {
@@ -106,32 +116,55 @@ func (p *place) run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	p.health.OnChange(agent.Poke)
+	part := func(name string, work func() error) {
+		wg.Go(func() { p.persist(ctx, name, func() error { return p.health.Run(ctx, name, work) }) })
+	}
 	if p.CNIConf == "" {
 		if err := p.policies(ctx, &wg); err != nil {
 			return err
 		}
-		wg.Go(func() { p.persist(ctx, "pod-network", func() error { return p.podNetwork(ctx, agent) }) })
-		wg.Go(func() { p.persist(ctx, "mesh", func() error { return p.mesh(ctx) }) })
+		part("pod-network", func() error { return p.podNetwork(ctx, agent) })
+		part("mesh", func() error { return p.mesh(ctx) })
 	}
 	if !p.NoProxy {
-		wg.Go(func() { p.persist(ctx, "service-proxy", func() error { return p.serviceProxy(ctx) }) })
+		part("service-proxy", func() error { return p.serviceProxy(ctx) })
 	}
-	wg.Go(func() { p.persist(ctx, "dns", func() error { return p.names(ctx) }) })
+	part("control", func() error { return p.control(ctx, agent) })
+	wg.Go(func() {
+		p.persist(ctx, "dns", func() error {
+			return p.health.RunListener(ctx, "dns", func(listening func()) error { return p.names(ctx, listening) })
+		})
+	})
 	if p.servers != nil {
 		wg.Go(func() { p.persist(ctx, "tunnels", func() error { return p.tunnels(ctx) }) })
 	}
 	return agent.Run(ctx)
 }
 
+// into is a resource, and where its view belongs.
+type into struct {
+	on   schema.GroupResource
+	view *client.View
+}
+
+// openViews opens the views of a part in the order in which they are given, so that it fails in the same way each time.
+func (p *place) openViews(ctx context.Context, all ...into) (err error) {
+	for _, x := range all {
+		if *x.view, err = p.client.View(ctx, x.on); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // serviceProxy makes Services reachable on the node.
 func (p *place) serviceProxy(ctx context.Context) error {
 	config := service.Config{NodeName: p.Name, Answers: p.dns(), ServiceCIDRs: p.serviceCIDRs, ClusterCIDRs: p.clusterCIDRs, Table: servicesOf(p.dataDir), Log: p.log}
 	p.traffic(&config)
-	var err error
-	for on, to := range map[schema.GroupResource]*client.View{gr.Services: &config.Services, gr.EndpointSlices: &config.Slices, gr.Nodes: &config.Nodes} {
-		if *to, err = p.client.View(ctx, on); err != nil {
-			return err
-		}
+	err := p.openViews(ctx, into{gr.Services, &config.Services}, into{gr.EndpointSlices, &config.Slices}, into{gr.Nodes, &config.Nodes})
+	if err != nil {
+		return err
 	}
 	events := client.NewRecorder(p.client, "kube-proxy", p.log).On(p.Name)
 	config.Complain = func(about kind.Object, reason, message string) {
@@ -166,6 +199,7 @@ func (p *place) mesh(ctx context.Context) error {
 	config.Complain = func(about kind.Object, reason, message string) {
 		events.Event(about, corev1.EventTypeWarning, reason, "%s", message)
 	}
+	config.Publish = p.annotate
 	if err := keepPrefixes(meshFile(p.dataDir), p.clusterCIDRs); err != nil {
 		return err
 	}
@@ -204,13 +238,12 @@ func meshID(ctx context.Context, c client.Client) (int, error) {
 }
 
 // names answers the names of the cluster on the node.
-func (p *place) names(ctx context.Context) error {
-	config := dns.Config{Domain: p.ClusterDomain, Addresses: p.dns(), CIDRs: append(slices.Clone(p.serviceCIDRs), p.clusterCIDRs...), ResolvConf: resolvConf(&p.NodeConfig), Stubs: p.Stubs, Log: p.log}
-	var err error
-	for on, to := range map[schema.GroupResource]*client.View{gr.Services: &config.Services, gr.EndpointSlices: &config.Slices, gr.Namespaces: &config.Namespaces} {
-		if *to, err = p.client.View(ctx, on); err != nil {
-			return err
-		}
+// listening is called when it can be asked.
+func (p *place) names(ctx context.Context, listening func()) error {
+	config := dns.Config{Domain: p.ClusterDomain, Addresses: p.dns(), CIDRs: append(slices.Clone(p.serviceCIDRs), p.clusterCIDRs...), ResolvConf: resolvConf(&p.NodeConfig), Stubs: p.Stubs, Listening: listening, Log: p.log}
+	err := p.openViews(ctx, into{gr.Services, &config.Services}, into{gr.EndpointSlices, &config.Slices}, into{gr.Namespaces, &config.Namespaces})
+	if err != nil {
+		return err
 	}
 	s, err := dns.New(config)
 	if err != nil {
@@ -271,7 +304,17 @@ func (p *place) config() (node.Config, error) {
 		DNS:        container.DNS{Servers: p.dns(), Domain: p.ClusterDomain, ResolvConf: resolvConf(&p.NodeConfig)},
 		StaticPods: p.StaticPods, StaticURL: p.StaticURL, UnsafeSysctls: p.UnsafeSysctls,
 		Issue: p.issue, ClientCAs: p.clientCAs, Record: p.record, Numbers: &p.numbers, Log: p.log,
+		Checks: p.checks(),
 	}, nil
+}
+
+// checks are those without which the node is not ready.
+func (p *place) checks() []self.Check {
+	out := []self.Check{{Name: "a part of the node", Fn: p.checkParts}}
+	if p.refused != nil {
+		out = append(out, self.Check{Name: "what the node knows of the cluster", Fn: p.refused.check})
+	}
+	return out
 }
 
 // ownRuntime is how the node's own runtime is set up.
@@ -280,33 +323,6 @@ func ownRuntime(dataDir, bin string, n run.NodeConfig) runtime.Config {
 		DataDir: runtimeDir(dataDir), BinDir: bin, CNIBinDirs: append([]string{bin, "/opt/cni/bin"}, n.CNIBins...), CNIConfDir: cmp.Or(n.CNIConf, cniDir(dataDir)), CgroupRoot: cgroup.RootFor(nodeDir(dataDir)),
 		SystemdCgroup: n.CgroupDriver == string(cgroup.Systemd), RegistryDirs: n.RegistryDirs,
 	}
-}
-
-// runtimeFile remembers how the runtime of a node was set up, for those who end it.
-func runtimeFile(dataDir string) string { return filepath.Join(nodeDir(dataDir), "runtime.json") }
-
-func keepRuntime(dataDir string, c runtime.Config) error {
-	text, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(nodeDir(dataDir), 0o700); err != nil {
-		return fmt.Errorf("make the folder of the node: %w", err)
-	}
-	return os.WriteFile(runtimeFile(dataDir), text, 0o600)
-}
-
-// keptRuntime is how the runtime of a node was set up when it last ran.
-func keptRuntime(dataDir string) (c runtime.Config, err error) {
-	text, err := os.ReadFile(runtimeFile(dataDir))
-	if err == nil {
-		err = json.Unmarshal(text, &c)
-	}
-	if err == nil && c.DataDir == runtimeDir(dataDir) {
-		return c, nil
-	}
-	bin, err := binDir(&run.NodeConfig{}, dataDir)
-	return ownRuntime(dataDir, bin, run.NodeConfig{}), err
 }
 
 func cniDir(dataDir string) string { return filepath.Join(nodeDir(dataDir), "cni") }
@@ -323,7 +339,7 @@ func (s *Machine) vouch(_ context.Context, request []byte, _ crypto.Signer) ([]b
 
 // podNetwork gives the Pods of the node their network, once the node knows which.
 func (p *place) podNetwork(ctx context.Context, agent *node.Agent) error {
-	cidrs, err := podCIDRs(ctx, p.client, p.Name)
+	cidrs, err := podCIDRs(ctx, p.client, p.Name, func(err error) { p.health.Set("pod-cidr", err) })
 	if err != nil {
 		return err
 	}
@@ -350,12 +366,23 @@ func networkOf(dataDir, name string, log *slog.Logger) netpod.Config {
 	return c
 }
 
-// podCIDRs waits until the Node has its networks.
-func podCIDRs(ctx context.Context, c client.Client, name string) ([]netip.Prefix, error) {
+// podCIDRs waits until the Node has its networks. report is told when that takes long, and nil at the end.
+func podCIDRs(ctx context.Context, c client.Client, name string, report func(error)) ([]netip.Prefix, error) {
 	view, err := c.Part(ctx, gr.Nodes, client.Scope{Name: name})
 	if err != nil {
 		return nil, err
 	}
+	reported := make(chan struct{})
+	late := time.AfterFunc(run.WorksAfter, func() {
+		defer close(reported)
+		report(fmt.Errorf("the Node %s has no spec.podCIDRs, from which its Pods get addresses; the controller manager gives them with --allocate-node-cidrs and --cluster-cidr", name))
+	})
+	defer func() {
+		if !late.Stop() {
+			<-reported
+		}
+		report(nil)
+	}()
 	for ev := range view.Events(ctx) {
 		n, ok := ev.Object.(*corev1.Node)
 		if !ok || ev.Deleted || len(n.Spec.PodCIDRs) == 0 {

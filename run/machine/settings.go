@@ -3,8 +3,8 @@ package machine
 import (
 	"cmp"
 	"crypto/sha256"
-	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -13,12 +13,55 @@ import (
 	"proa.dev/run"
 )
 
-// OwnRanges are networks for Pods and Services that the cluster of a data folder can have beside another one on this machine;
-// needed says that there is one.
+// OwnRanges are networks for Pods and Services that a new cluster in a data folder can have on this machine, if it cannot have the usual
+// ones: needed says that another cluster has a node here, or that the machine has an address in one of the usual networks.
 func OwnRanges(dataDir string) (pods, services string, needed bool) {
+	usual := run.Default()
+	taken := localAddresses()
+	if !othersHere(dataDir) && !overlaps(taken, append(usual.ClusterCIDRs(), usual.ServiceCIDRs...)...) {
+		return "", "", false
+	}
 	sum := sha256.Sum256([]byte(dataDir))
-	n := int(sum[0]) % 60
-	return fmt.Sprintf("10.%d.0.0/16", 128+n), fmt.Sprintf("10.%d.0.0/16", 192+n), othersHere(dataDir)
+	pods, services = freeRanges(int(sum[0]), taken)
+	return pods, services, true
+}
+
+// candidates is how many pairs of networks freeRanges tries.
+const candidates = 60
+
+// freeRanges are a network for Pods and one for Services that overlap with none that is taken; the search begins at a place that differs
+// from cluster to cluster, so that two that start at the same time seldom choose the same. If all are taken, the first is returned.
+func freeRanges(begin int, taken []netip.Prefix) (pods, services string) {
+	pair := func(i int) (pods, services netip.Prefix) {
+		n := byte((begin + i) % candidates)
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 128 + n}), 16), netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 192 + n}), 16)
+	}
+	for i := range candidates {
+		if p, s := pair(i); !overlaps(taken, p, s) {
+			return p.String(), s.String()
+		}
+	}
+	p, s := pair(0)
+	return p.String(), s.String()
+}
+
+func overlaps(taken []netip.Prefix, with ...netip.Prefix) bool {
+	return slices.ContainsFunc(taken, func(t netip.Prefix) bool { return slices.ContainsFunc(with, t.Overlaps) })
+}
+
+// localAddresses are the addresses that this machine has, those of bridges and of name servers of other clusters among them. The
+// networks they are in do not count: many a machine is in all of 10.0.0.0/8.
+func localAddresses() (out []netip.Prefix) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
+		}
+	}
+	return out
 }
 
 // othersHere says that another cluster has Pods on this machine: the bridge of their network is there.

@@ -50,14 +50,17 @@ func readTrust(file string) (*trust, error) {
 	return t, nil
 }
 
-// newTrust begins with one certificate, and keeps it.
-func newTrust(file string, cert *x509.Certificate) (*trust, error) {
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+// newTrust begins with certificates, and keeps them.
+func newTrust(file string, certs ...*x509.Certificate) (*trust, error) {
+	var text []byte
+	for _, c := range certs {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
 	if err := self.Put(file, text); err != nil {
 		return nil, err
 	}
 	t := &trust{file: file}
-	t.set(text, []*x509.Certificate{cert})
+	t.set(text, certs)
 	return t, nil
 }
 
@@ -80,10 +83,10 @@ func (t *trust) Pool() *x509.CertPool {
 }
 
 // names says whether one of the authorities is the one that somebody looks for.
-func (t *trust) names(match func(cert []byte) bool) bool {
+func (t *trust) names(match func(*x509.Certificate) bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.ContainsFunc(t.certs, func(c *x509.Certificate) bool { return match(c.Raw) })
+	return slices.ContainsFunc(t.certs, match)
 }
 
 // take believes another bundle from now on, once it is kept. It says whether it is another one.

@@ -138,7 +138,7 @@ func TestWhomAnAgentBelieves(t *testing.T) {
 		kept        *pki.PKI
 		url, token  string
 		want        *pki.PKI // nil for an error
-		certificate bool     // that of the node is still good
+		certificate bool     // that of the node is still good, and so are the settings that it has learned
 	}{
 		{"first time", nil, url, token(fresh), fresh, false},
 		{"no token", nil, url, "", nil, false},
@@ -150,17 +150,12 @@ func TestWhomAnAgentBelieves(t *testing.T) {
 		{"nobody is there", former, "https://127.0.0.1:1", token(fresh), former, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			file := filepath.Join(dir, clientFile)
-			if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+			dir, file := agentFolder(t, tt.kept)
+			a := agent{run.AgentConfig{Server: tt.url, Token: tt.token, Config: run.Config{DataDir: t.TempDir()}}}
+			l := learner{file: settingsFile(a.DataDir), log: slog.New(slog.DiscardHandler)}
+			if err := errors.Join(os.MkdirAll(nodeDir(a.DataDir), 0o700), l.keep(map[string]string{"cluster-cidr": "10.9.0.0/16"})); err != nil {
 				t.Fatal(err)
 			}
-			if tt.kept != nil {
-				if err := self.Put(filepath.Join(dir, caFile), tt.kept.CA().PEM); err != nil {
-					t.Fatal(err)
-				}
-			}
-			a := agent{run.AgentConfig{Server: tt.url, Token: tt.token}}
 			known, err := a.authority(t.Context(), dir)
 			if (err == nil) != (tt.want != nil) {
 				t.Fatal(err)
@@ -176,6 +171,9 @@ func TestWhomAnAgentBelieves(t *testing.T) {
 			}
 			if _, err := os.Stat(file); (err == nil) != tt.certificate {
 				t.Errorf("the node's certificate: %v", err)
+			}
+			if kept := l.kept(); (kept != nil) != tt.certificate {
+				t.Errorf("the settings that were learned are now %v", kept)
 			}
 		})
 	}
@@ -238,4 +236,20 @@ func TestEachTrust(t *testing.T) {
 	if err := known.each(t.Context(), func(context.Context) error { return gone }); !errors.Is(err, gone) {
 		t.Errorf("an error is not told: %v", err)
 	}
+}
+
+// agentFolder makes the folder of an agent that has a certificate, in file, and trusts an authority; nil for none.
+func agentFolder(t *testing.T, kept *pki.PKI) (dir, file string) {
+	t.Helper()
+	dir = t.TempDir()
+	file = filepath.Join(dir, clientFile)
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if kept != nil {
+		if err := self.Put(filepath.Join(dir, caFile), kept.CA().PEM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, file
 }

@@ -1,0 +1,29 @@
+package run
+
+import (
+	"proa.dev/kinds/gr"
+	"proa.dev/server/custom"
+	"proa.dev/server/definitions/describe"
+	"proa.dev/server/openapi"
+)
+
+// describedGroups are the groups that OpenAPI shows beside the built-in ones, as they are now: custom resources, and those of aggregated servers.
+func (s *Server) describedGroups() []openapi.Group {
+	return append(describe.Groups(s.definitions()), s.remoteDescriptions()...)
+}
+
+// definitions are the definitions of the custom resources that are served. They come from the cache as it is, because it is asked for each
+// request; a change is there when its event has arrived, which is at once.
+func (s *Server) definitions() (out []*custom.Definition) {
+	def := s.state.Def(gr.CustomResourceDefinitions)
+	if def == nil {
+		return nil
+	}
+	entries, _ := s.state.Cache(def).List(def.Prefix(), nil)
+	for _, e := range entries {
+		if d, ok := e.Object.(*custom.Definition); ok && custom.IsServed(d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}

@@ -1,0 +1,73 @@
+package machine
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"proa.dev/run"
+)
+
+// TestPartThatFailsMakesTheNodeNotReady: a part that ends at once is a reason, until it has run for a while; one that ended after a long
+// time is only begun again. One that listens works as soon as it does.
+func TestPartThatFailsMakesTheNodeNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p place
+		told := 0
+		p.health.OnChange(func() { told++ })
+		taken := errors.New("address already in use")
+		is := func(when, want string) {
+			t.Helper()
+			got := ""
+			for _, c := range p.checks() {
+				if err := c.Fn(); err != nil {
+					got += err.Error()
+				}
+			}
+			if got != want {
+				t.Errorf("%s: %q, want %q", when, got, want)
+			}
+		}
+		_ = p.health.Run(t.Context(), "service-proxy", func() error { return taken })
+		is("it failed at once", "service-proxy: address already in use")
+		_ = p.health.Run(t.Context(), "service-proxy", func() error { is("it is tried again", "service-proxy: address already in use"); return taken })
+		_ = p.health.Run(t.Context(), "service-proxy", func() error {
+			time.Sleep(run.WorksAfter + 1)
+			synctest.Wait()
+			is("it has run for a while", "")
+			return taken
+		})
+		is("it ended after a while", "")
+		_ = p.health.RunListener(t.Context(), "dns", func(listening func()) error { listening(); is("it listens", ""); return taken })
+		is("it ended", "dns: address already in use")
+		if told != 3 {
+			t.Errorf("told %d times, not 3", told)
+		}
+	})
+}
+
+// TestFreeRanges: networks in which the machine has an address are not chosen.
+func TestFreeRanges(t *testing.T) {
+	taken := func(all ...string) (out []netip.Prefix) {
+		for _, s := range all {
+			out = append(out, netip.PrefixFrom(netip.MustParseAddr(s), netip.MustParseAddr(s).BitLen()))
+		}
+		return out
+	}
+	for _, c := range []struct {
+		begin          int
+		taken          []netip.Prefix
+		pods, services string
+	}{
+		{3, nil, "10.131.0.0/16", "10.195.0.0/16"},
+		{3, taken("10.131.0.1", "192.0.2.1", "fd00::1"), "10.132.0.0/16", "10.196.0.0/16"},
+		{3, taken("10.195.0.10", "10.132.7.1"), "10.133.0.0/16", "10.197.0.0/16"},
+		{59, taken("10.187.0.1"), "10.128.0.0/16", "10.192.0.0/16"},
+	} {
+		if pods, services := freeRanges(c.begin, c.taken); pods != c.pods || services != c.services {
+			t.Errorf("from %d beside %v: %s and %s, want %s and %s", c.begin, c.taken, pods, services, c.pods, c.services)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package machine
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"iter"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/client"
+	"proa.dev/client/remote"
+	"proa.dev/kinds/gr"
+	"proa.dev/node/self"
+	"proa.dev/proatest"
+	"proa.dev/run"
+)
+
+// TestMissingRole has a node on a server that gives nodes no more than Kubernetes does. What its parts cannot read is in one sentence of the
+// Ready condition, with how to grant it; a missing ConfigMap proa-cluster is no reason not to start.
+func TestMissingRole(t *testing.T) {
+	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
+	if err := c.Client.Delete(t.Context(), gr.ClusterRoleBindings, "", "proa:node-network", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	node := &roleClient{clientOfNode(c), "a"}
+	err := awaitRefusal(t, node)
+	const want = "system:node:a may not list endpointslices.discovery.k8s.io; grant it with: proa agent --print-role | kubectl apply -f -"
+	if err == nil || err.Error() != want || !apierrors.IsForbidden(err) {
+		t.Fatalf("%v, want %s", err, want)
+	}
+	if _, err := node.Get(t.Context(), gr.Secrets, "kube-system", "x", ""); err == nil || strings.Contains(err.Error(), "--print-role") {
+		t.Errorf("a Secret that is not the node's: %v", err)
+	}
+	l := &learner{client: node, file: filepath.Join(t.TempDir(), "settings.json"), log: slog.New(slog.DiscardHandler)}
+	if learned, err := l.learn(t.Context()); err != nil || learned != nil {
+		t.Errorf("without the settings of the cluster: %v %v", learned, err)
+	}
+	p := place{client: node}
+	var view client.View
+	_ = p.health.Run(t.Context(), "service-proxy", func() error {
+		return p.openViews(t.Context(), into{gr.Services, &view}, into{gr.EndpointSlices, &view})
+	})
+	_ = p.health.Run(t.Context(), "dns", func() error { return p.openViews(t.Context(), into{gr.EndpointSlices, &view}) })
+	_ = p.health.Run(t.Context(), "network-policy", func() error { return p.openViews(t.Context(), into{gr.NetworkPolicies, &view}) })
+	_ = p.health.Run(t.Context(), "mesh", func() error { return errors.New("no way") })
+	const all = "system:node:a may not list endpointslices.discovery.k8s.io (for dns, service-proxy), list networkpolicies.networking.k8s.io (for network-policy); " +
+		"grant it with: " + run.GrantNodeRole + "; mesh: no way"
+	if err := p.checkParts(); err == nil || err.Error() != all {
+		t.Errorf("the node says %v, want %s", err, all)
+	}
+}
+
+func clientOfNode(c *proatest.Cluster) client.Client {
+	return c.Server.Client(&user.DefaultInfo{Name: "system:node:a", Groups: []string{user.NodesGroup, user.AllAuthenticated}})
+}
+
+// awaitRefusal returns with the error of a view of EndpointSlices: the authorizer knows changed roles a moment later.
+func awaitRefusal(t *testing.T, node client.Client) error {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, err := node.View(t.Context(), gr.EndpointSlices); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodeView is a view of a Node whose events a test sends.
+type nodeView struct {
+	client.View
+	events chan client.Event
+}
+
+func (v *nodeView) Events(ctx context.Context) iter.Seq[client.Event] {
+	return func(yield func(client.Event) bool) {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case e := <-v.events:
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// nodeWithoutNetwork is a client that shows that view.
+type nodeWithoutNetwork struct {
+	client.Client
+	view *nodeView
+}
+
+func (c nodeWithoutNetwork) Part(context.Context, schema.GroupResource, client.Scope) (client.View, error) {
+	return c.view, nil
+}
+
+// TestNodeWithoutPodNetwork holds that a node that gets no network for its Pods says so, and who gives it.
+func TestNodeWithoutPodNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		view := &nodeView{events: make(chan client.Event, 2)}
+		view.events <- client.Event{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
+		var p place
+		done := make(chan error, 1)
+		go func() {
+			_, err := podCIDRs(t.Context(), nodeWithoutNetwork{view: view}, "a", func(err error) { p.health.Set("pod-cidr", err) })
+			done <- err
+		}()
+		time.Sleep(run.WorksAfter - 1)
+		synctest.Wait()
+		if err := p.checkParts(); err != nil {
+			t.Errorf("too early: %v", err)
+		}
+		time.Sleep(2)
+		synctest.Wait()
+		if err := p.checkParts(); err == nil || !strings.Contains(err.Error(), "the Node a has no spec.podCIDRs") || !strings.Contains(err.Error(), "--allocate-node-cidrs") {
+			t.Errorf("it says %v", err)
+		}
+		view.events <- client.Event{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.1.0.0/24"}}}}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if err := p.checkParts(); err != nil {
+			t.Errorf("it has a network, and says %v", err)
+		}
+	})
+}
+
+// TestForbiddenWatch has a node that may list EndpointSlices and not watch them: its view opens, and would be old for good in silence.
+func TestForbiddenWatch(t *testing.T) {
+	c := proatest.Start(t, proatest.Memory())
+	verbs := func(verbs ...string) {
+		t.Helper()
+		o, err := c.Client.Get(t.Context(), gr.ClusterRoles, "", "proa:node-network", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		role := o.(*rbacv1.ClusterRole)
+		for i := range role.Rules {
+			if role.Rules[i].Resources[0] == gr.EndpointSlices.Resource {
+				role.Rules[i].Verbs = verbs
+			}
+		}
+		if _, err := c.Client.Update(t.Context(), gr.ClusterRoles, role, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verbs("list")
+	if err := awaitRefusal(t, clientOfNode(c)); !apierrors.IsForbidden(err) {
+		t.Fatal(err)
+	}
+	changed := make(chan error, 10)
+	w := &refusedWatches{node: "a", log: slog.New(slog.DiscardHandler), failed: map[schema.GroupResource]error{}}
+	p := place{refused: w}
+	cert := &self.Certificate{
+		File: filepath.Join(t.TempDir(), clientFile), Log: w.log, Issue: (&Machine{Server: c.Server}).vouch,
+		Wanted: func() *x509.CertificateRequest { return self.ClientRequest("a") },
+	}
+	if err := errors.Join(cert.Load(), cert.Renew(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	node, err := remote.New(t.Context(), remote.Config{
+		URL: c.Config.Host, Agent: "test", Log: w.log, TLS: &tls.Config{RootCAs: c.Server.CA().Pool, GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12},
+		Refused: func(on schema.GroupResource, err error) { w.set(on, err); changed <- p.checks()[1].Fn() },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	if _, err := node.View(t.Context(), gr.EndpointSlices); err != nil {
+		t.Fatal(err)
+	}
+	next := func() error {
+		t.Helper()
+		select {
+		case err := <-changed:
+			return err
+		case <-time.After(30 * time.Second):
+			t.Fatal("nobody is told")
+			return nil
+		}
+	}
+	const want = "system:node:a may not watch endpointslices.discovery.k8s.io; grant it with: " + run.GrantNodeRole
+	if err := next(); err == nil || err.Error() != want {
+		t.Errorf("the node says %v, want %s", err, want)
+	}
+	verbs("list", "watch")
+	if err := next(); err != nil {
+		t.Errorf("the watch is allowed again, and the node says %v", err)
+	}
+}

@@ -1,0 +1,74 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
+)
+
+// Resources lists every served version of every resource as it is now, custom ones included.
+func (s *Server) Resources() []*kind.Def {
+	if s.state == nil { // somebody wants to know the loops of a server that does not run
+		return s.defs
+	}
+	return s.state.Defs()
+}
+
+// emptiedVerbs are those of resources that a namespace is emptied of, countedVerbs those of resources that a quota may bound.
+func emptiedVerbs() []string { return []string{"deletecollection", "list"} }
+func countedVerbs() []string { return []string{"create", "list", "delete"} }
+
+// builtIn lists the built-in resources that live in namespaces and have all of some verbs.
+func (s *Server) builtIn(verbs []string) []schema.GroupResource { return namespaced(s.defs, verbs) }
+
+// custom lists the custom resources that there are now, live in namespaces and have all of some verbs.
+func (s *Server) custom(verbs []string) func() []schema.GroupResource {
+	return func() []schema.GroupResource {
+		return namespaced(slices.DeleteFunc(slices.Clone(s.Resources()), func(d *kind.Def) bool { return !d.IsCustom() }), verbs)
+	}
+}
+
+// namespaced lists the stored resources among some that live in namespaces and have all of some verbs, each once.
+func namespaced(defs []*kind.Def, verbs []string) (out []schema.GroupResource) {
+	seen := map[schema.GroupResource]bool{}
+	for _, d := range defs {
+		on := d.Resource()
+		if d.Hub != nil || d.Scope != kind.Namespaced || seen[on] || slices.ContainsFunc(verbs, func(v string) bool { return !d.Allows(v) }) {
+			continue
+		}
+		seen[on] = true
+		out = append(out, on)
+	}
+	return out
+}
+
+// isBuiltIn says that a resource is not one of a definition.
+func (s *Server) isBuiltIn(on schema.GroupResource) bool {
+	return slices.ContainsFunc(s.defs, func(d *kind.Def) bool { return d.Resource() == on })
+}
+
+// scalable finds the resource of a kind, and says whether it has a scale.
+func (s *Server) scalable(gvk schema.GroupVersionKind) (on schema.GroupResource, scales bool, err error) {
+	for _, d := range s.Resources() {
+		if d.GroupVersionKind == gvk {
+			return d.Storage().Resource(), d.Sub("scale") != nil, nil
+		}
+	}
+	return on, false, fmt.Errorf("no matches for kind %q in version %q", gvk.Kind, gvk.GroupVersion())
+}
+
+// ofKind finds the resources of a kind, whatever its version.
+func (s *Server) ofKind(gk schema.GroupKind) (out []schema.GroupResource, err error) {
+	for _, d := range s.Resources() {
+		if on := d.Resource(); d.GroupVersionKind.GroupKind() == gk && d.Hub == nil && !slices.Contains(out, on) {
+			out = append(out, on)
+		}
+	}
+	if out == nil {
+		err = fmt.Errorf("no matches for kind %q in group %q", gk.Kind, gk.Group)
+	}
+	return out, err
+}
