@@ -23,23 +23,42 @@ On the server's machine, "proa token create" prints the command to type here:
   proa agent --server https://192.0.2.7:6443 --token TOKEN
 
 The token is needed once: then the node has a certificate of its own, in the data folder, and renews it itself. A node that
-exists already and has lost its certificate joins again with a token that was made for it: "proa token create --node NAME".`,
+exists already and has lost its certificate joins again with a token that was made for it: "proa token create --node NAME".
+
+A kubeconfig takes the place of both, also for the API server of another Kubernetes:
+
+  proa agent --kubeconfig FILE
+
+If its user is system:node:NAME, the agent is that node. Otherwise the user, of a bootstrap token or a client certificate, asks
+for a certificate of the node by a CertificateSigningRequest. On an API server that is not proa's, nodes need one more role:
+
+  proa agent --print-role | kubectl apply -f -`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
-			server := fs.String("server", "", "join the cluster whose API server is at `URL`")
-			token := fs.String("token", os.Getenv("PROA_TOKEN"), "the `TOKEN` that lets it join; PROA_TOKEN in the environment does too")
+			var cluster proa.AgentCluster
+			fs.StringVar(&cluster.Server, "server", "", "join the cluster whose API server is at `URL`")
+			fs.StringVar(&cluster.Kubeconfig, "kubeconfig", "", "join the cluster of the kubeconfig in `FILE`, in place of --server and --token")
+			fs.StringVar(&cluster.Token, "token", os.Getenv("PROA_TOKEN"), "the `TOKEN` that lets it join; PROA_TOKEN in the environment does too")
+			printRole := fs.Bool("print-role", false, "print the ClusterRole that the agent needs on another API server, and end")
 			said := settingFlags(fs, proa.AgentSettings())
 			return func(ctx context.Context, env *Env, args []string) error {
 				if err := noArguments("agent", args); err != nil {
 					return err
 				}
-				c, err := proa.LoadAgent(*server, *token, said)
+				if *printRole {
+					text, err := proa.NodeRoleManifest()
+					if err == nil {
+						_, err = env.Out.Write(text)
+					}
+					return err
+				}
+				c, err := proa.LoadAgent(cluster, said)
 				if err != nil {
 					return err
 				}
 				if os.Geteuid() != 0 {
 					return fmt.Errorf("a node needs root: it makes namespaces, mounts and cgroups")
 				}
-				release, err := proa.Hold(c.DataDir)
+				release, err := proa.Hold(c.DataDir, 0)
 				if err != nil {
 					return err
 				}

@@ -18,7 +18,7 @@ import (
 
 func certsCommand() Command {
 	return Command{
-		Name: "certs", Args: "[renew|rotate-secrets]", Short: "list the cluster's certificates, or renew them or the key of the Secrets",
+		Name: "certs", Args: "[renew|rotate-secrets|new-secrets-key]", Short: "list the cluster's certificates, or renew them or the key of the Secrets",
 		Long: `
 Lists the certificates of the cluster and when they expire. The server renews its own certificates by itself a
 month before that; the authorities live ten years, and each has an heir in the last two of them. An authority that is
@@ -29,7 +29,10 @@ same keys; the administrator's kubeconfig is written anew with them.
 
 "proa certs rotate-secrets" makes a new key for the Secrets in the embedded store. A running server takes it over
 within a minute and writes all Secrets again with it; the former keys stay in pki/secrets.key, so that what they
-have encrypted can be read.`,
+have encrypted can be read. Servers that share an etcd are given a new key by hand, see the guide.
+
+"proa certs new-secrets-key" makes pki/secrets.key where the file is lost. What the lost keys have encrypted stays in
+the store; the server names it, and it can be deleted.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			which := dataDirFlag(fs)
 			return func(_ context.Context, env *Env, args []string) error {
@@ -44,8 +47,10 @@ have encrypted can be read.`,
 					return renewCerts(env, c)
 				case len(args) == 1 && args[0] == "rotate-secrets":
 					return rotateSecrets(env, c)
+				case len(args) == 1 && args[0] == "new-secrets-key":
+					return newSecretsKey(env, c)
 				}
-				return fmt.Errorf("certs knows the arguments renew and rotate-secrets and no other, but got %q", args[0])
+				return fmt.Errorf("certs knows the arguments renew, rotate-secrets and new-secrets-key and no other, but got %q", args[0])
 			}
 		},
 	}
@@ -54,13 +59,30 @@ have encrypted can be read.`,
 // rotateSecrets makes a new key for the Secrets of a cluster that is there.
 func rotateSecrets(env *Env, c cluster) error {
 	if _, err := os.Stat(c.file("pki")); err != nil {
-		return fmt.Errorf("there is no cluster in %s", c.dir)
+		return fmt.Errorf("there are no Secrets in %s: the cluster has not been started yet", c.dir)
+	}
+	if _, err := os.Stat(c.file("etcd")); err != nil {
+		return fmt.Errorf("the store of this cluster is not in %s: the servers that share it must have the same keys. Make a key with \"head -c32 /dev/urandom | base64\", "+
+			"add the line \"NAME KEY\" to the end of pki/secrets.key of every server, and when all have taken it over (the log says so) move it to the front in each", c.dir)
 	}
 	name, err := proa.RotateSealKey(c.dir)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(env.Out, "Secrets are encrypted with %s from now on. \"kubectl get storageversionmigrations secrets-%s\" shows when all are.\n", name, name)
+	return nil
+}
+
+// newSecretsKey makes a key for the Secrets of a cluster that has lost its keys.
+func newSecretsKey(env *Env, c cluster) error {
+	if _, err := os.Stat(c.file("pki")); err != nil {
+		return fmt.Errorf("there is no cluster in %s", c.dir)
+	}
+	name, err := proa.NewSealKey(c.dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(env.Out, "Made the key %s. Secrets of lost keys stay unreadable; \"proa status\" tells how many there are.\n", name)
 	return nil
 }
 

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	host "proa.dev/node/check"
@@ -19,13 +19,15 @@ func checkCommand() Command {
 		Name: "check", Short: "say whether this host can run nodes, and what it lacks",
 		Long: `
 Looks at the kernel, its modules and limits, at cgroups, ports, disk and clock, and at the programs that a node runs
-beside proa, and says row by row what is there, what is missing, and what to do about it. It only reads.
+beside proa, and says row by row what is there, what is missing, and what to do about it. It changes nothing. It takes the flags
+of "proa up", and says of the same ports whether they are free.
 
 The exit code is 1 if something is missing without which nodes do not run. Notes are about what works less well than it
 could.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
-			which := dataDirFlag(fs)
-			bin := fs.String("bin-dir", "", "look for containerd and its companions in `DIR`; beside this program if not said")
+			said := serverFlags(fs)
+			var u upper
+			fs.StringVar(&u.config, "config", "", "config `FILE` (YAML) with the same names as the flags of \"proa server\"")
 			format := outputFlag(fs)
 			return func(_ context.Context, env *Env, args []string) error {
 				if err := noArguments("check", args); err != nil {
@@ -35,11 +37,7 @@ could.`,
 				if err != nil {
 					return err
 				}
-				c, err := which()
-				if err != nil {
-					return err
-				}
-				where, err := whereToLook(c, *bin)
+				where, err := u.whereToLook(said)
 				if err != nil {
 					return err
 				}
@@ -49,26 +47,60 @@ could.`,
 	}
 }
 
-// whereToLook says what a node in the cluster's folder will use.
-func whereToLook(c cluster, bin string) (host.Where, error) {
-	if bin == "" {
-		own, err := proa.Programs(c.dir)
-		if err != nil {
-			return host.Where{}, err
-		}
-		bin = own
-	}
-	bin, err := filepath.Abs(bin)
+// whereToLook says what "proa up" with the same flags will use.
+func (u *upper) whereToLook(said proa.Said) (host.Where, error) {
+	conf, _, err := u.settle(said)
 	if err != nil {
 		return host.Where{}, err
 	}
-	pid, _ := c.pid() // a folder that is not there yet has none
-	return host.Where{
-		DataDir: c.dir, BinDir: bin, Running: pid != 0,
-		Parts: []string{"containerd", "containerd-shim-runc-v2", "runc", "pause", "proa-cni"},
-		Ports: []host.Port{{Number: 6443, For: "API server", Flag: "--listen"}, {Number: 10250, For: "node agent", Flag: "--node-port"}},
-	}, nil
+	if conf.Node.Name == "" {
+		conf.Node.Name = proa.DefaultNodeName() // a node is what is asked about
+	}
+	c := cluster{conf.DataDir}
+	bin, carried, err := proa.FindPrograms()
+	if err != nil {
+		return host.Where{}, err
+	}
+	if conf.Node.BinDir != "" {
+		bin, carried = conf.Node.BinDir, nil
+	}
+	own, err := u.ownAddresses(c)
+	if err != nil {
+		return host.Where{}, err
+	}
+	where := host.Where{DataDir: c.dir, BinDir: bin, Carried: carried, Parts: []string{"containerd", "containerd-shim-runc-v2", "runc", "pause", "proa-cni"}}
+	for i, address := range conf.APIAddresses() {
+		p := host.Port{Address: address, For: "API server", Flag: "--listen", Own: slices.Contains(own, address)}
+		if i > 0 {
+			p.For, p.Flag = "API server of Pods", "--listen or another address with --node-ip"
+		}
+		where.Ports = append(where.Ports, p)
+	}
+	if conf.Node.Port != 0 {
+		at := agentAddress(conf)
+		where.Ports = append(where.Ports, host.Port{Address: at, For: "node agent", Flag: "--node-port", Replaceable: true, Own: slices.Contains(own, at)})
+	}
+	return where, nil
 }
+
+// ownAddresses are where the cluster of the folder listens, if it runs.
+func (u *upper) ownAddresses(c cluster) ([]string, error) {
+	pid, err := c.pid()
+	if err != nil || pid == 0 {
+		return nil, err
+	}
+	conf, err := proa.Load("", u.stored)
+	if err != nil {
+		return nil, err
+	}
+	out := conf.APIAddresses()
+	if conf.Node.Name != "" {
+		out = append(out, agentAddress(conf))
+	}
+	return out, nil
+}
+
+func agentAddress(conf proa.Config) string { return fmt.Sprintf(":%d", conf.Node.Port) }
 
 func showChecks(w io.Writer, rows []host.Row, format string) error {
 	ready := host.Ready(rows)

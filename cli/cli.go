@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Env is what a command has of the world.
@@ -23,7 +24,7 @@ type Env struct {
 // Command is one word of the command line.
 type Command struct {
 	Name  string
-	Args  string // what follows the flags, for the usage line
+	Args  string // the arguments, for the usage line
 	Short string // one line
 	Long  string // prose
 	// Setup declares flags and returns what to run with the arguments that are left.
@@ -36,7 +37,7 @@ type Command struct {
 func commands() []Command {
 	return []Command{
 		upCommand(), downCommand(), statusCommand(), checkCommand(), kubectlCommand(),
-		imagesCommand(), serverCommand(), agentCommand(), tokenCommand(), certsCommand(), versionCommand(),
+		imagesCommand(), serverCommand(), agentCommand(), tokenCommand(), certsCommand(), storeCommand(), versionCommand(),
 	}
 }
 
@@ -48,10 +49,13 @@ type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
+// interrupted is the exit code of a command that Ctrl-C has ended, as shells have it.
+const interrupted = 130
+
 // Main runs the command that args name and returns the exit code.
 func Main(args []string) int {
 	env := &Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(context.Background())
 	defer stop()
 	err := run(ctx, env, args[1:])
 	var exit exitCode
@@ -62,32 +66,39 @@ func Main(args []string) int {
 		return 2
 	case errors.As(err, &exit):
 		return int(exit)
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(env.Err, "proa: interrupted")
+		return interrupted
 	}
 	fmt.Fprintf(env.Err, "proa: %s\n", plain(err.Error()))
 	return 1
 }
 
+// repeatedSignal is how soon after the first signal another one is the same wish told twice: timeout(1), sudo and make send a signal to a
+// command and then to its process group.
+const repeatedSignal = time.Second / 2
+
+// interruptible returns a context that SIGINT or SIGTERM cancels. A second signal ends the process at once, unless it only repeats the first.
+func interruptible(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	ctx, stop = signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, func() { time.AfterFunc(repeatedSignal, stop) })
+	return ctx, stop
+}
+
 func run(ctx context.Context, env *Env, args []string) error {
-	if len(args) == 0 || slices.Contains([]string{"help", "--help", "-help", "-h"}, args[0]) {
-		if len(args) > 1 {
-			return run(ctx, env, []string{args[1], "--help"})
-		}
-		overview(env.Out)
-		return nil
+	if len(args) == 0 || asksForHelp(args[0]) {
+		return help(env, args[min(len(args), 1):])
 	}
-	at := slices.IndexFunc(commands(), func(c Command) bool { return c.Name == args[0] })
-	if at < 0 {
-		return fmt.Errorf("there is no command %q; \"proa help\" lists them", args[0])
+	c, err := find(args[0])
+	if err != nil {
+		return err
 	}
-	c := commands()[at]
-	fs := flag.NewFlagSet("proa "+c.Name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // errors and help are ours to show
-	fs.Usage = func() {}
+	fs := newFlags(c)
 	do := c.Setup(fs)
 	if c.Raw {
 		return do(ctx, env, args[1:])
 	}
-	err := fs.Parse(args[1:])
+	rest, err := parseFlags(fs, args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		usage(env.Out, c, fs)
 		return nil
@@ -96,7 +107,80 @@ func run(ctx context.Context, env *Env, args []string) error {
 		fmt.Fprintf(env.Err, "proa %s: %v\n\"proa help %s\" shows its flags.\n", c.Name, err, c.Name)
 		return errUsage
 	}
-	return do(ctx, env, fs.Args())
+	return do(ctx, env, rest)
+}
+
+func asksForHelp(word string) bool {
+	return slices.Contains([]string{"help", "--help", "-help", "-h"}, word)
+}
+
+// help shows what the command does that words name, or all commands. kubectl has a help of its own; this one tells how proa runs it.
+func help(env *Env, words []string) error {
+	if len(words) == 0 || asksForHelp(words[0]) {
+		overview(env.Out)
+		return nil
+	}
+	c, err := find(words[0])
+	if err != nil {
+		return err
+	}
+	fs := newFlags(c)
+	c.Setup(fs)
+	usage(env.Out, c, fs)
+	return nil
+}
+
+// find returns the command of a name.
+func find(name string) (Command, error) {
+	all := commands()
+	at := slices.IndexFunc(all, func(c Command) bool { return c.Name == name })
+	switch {
+	case at >= 0:
+		return all[at], nil
+	case strings.HasPrefix(name, "-"):
+		return Command{}, fmt.Errorf("%s stands before the command; write \"proa COMMAND %s\"", name, name)
+	}
+	return Command{}, fmt.Errorf("there is no command %q; \"proa help\" lists them", name)
+}
+
+func newFlags(c Command) *flag.FlagSet {
+	fs := flag.NewFlagSet("proa "+c.Name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors and help are ours to show
+	fs.Usage = func() {}
+	return fs
+}
+
+// parseFlags reads flags before, between and behind the arguments, and returns the arguments. What follows "--" are arguments only.
+func parseFlags(fs *flag.FlagSet, args []string) (rest []string, err error) {
+	for len(args) > 0 {
+		word := args[0]
+		switch {
+		case word == "--":
+			return append(rest, args[1:]...), nil
+		case len(word) < 2 || word[0] != '-':
+			rest, args = append(rest, word), args[1:]
+			continue
+		}
+		n := min(flagWords(fs, word), len(args))
+		if err := fs.Parse(args[:n]); err != nil {
+			return nil, err
+		}
+		args = args[n:]
+	}
+	return rest, nil
+}
+
+// flagWords returns how many words a flag takes with its value: one for --name=value and for switches, otherwise two.
+func flagWords(fs *flag.FlagSet, word string) int {
+	name, _, hasValue := strings.Cut(strings.TrimPrefix(word[1:], "-"), "=")
+	f := fs.Lookup(name)
+	if f == nil || hasValue {
+		return 1
+	}
+	if b, ok := f.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {
+		return 1
+	}
+	return 2
 }
 
 func overview(w io.Writer) {
@@ -124,7 +208,7 @@ func usage(w io.Writer, c Command, fs *flag.FlagSet) {
 	})
 }
 
-// noArguments refuses words after the flags.
+// noArguments refuses words that are not flags.
 func noArguments(name string, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no arguments, but got %q; flags begin with --", name, args[0])

@@ -11,7 +11,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"strconv"
+	"syscall"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -24,16 +27,74 @@ type cluster struct {
 	dir string
 }
 
-// dataDirFlag declares --data-dir.
+// dataDirFlag declares --data-dir for a command about a cluster that exists; a folder without one is an error.
 func dataDirFlag(fs *flag.FlagSet) func() (cluster, error) {
-	dir := fs.String("data-dir", proa.DefaultDataDir(), "work on the cluster in the folder `DIR`")
+	which := anyDataDirFlag(fs)
 	return func() (cluster, error) {
-		if *dir == "" {
-			return cluster{}, errors.New("--data-dir is empty")
+		c, err := which()
+		if err == nil {
+			err = c.exists()
 		}
-		abs, err := filepath.Abs(*dir)
-		return cluster{abs}, err
+		return c, err
 	}
+}
+
+// anyDataDirFlag declares --data-dir for a command that looks by itself whether there is a cluster in the folder.
+func anyDataDirFlag(fs *flag.FlagSet) func() (cluster, error) {
+	dir := fs.String("data-dir", proa.DefaultDataDir(), "work on the cluster in the folder `DIR`")
+	return func() (cluster, error) { return clusterAt(*dir) }
+}
+
+// clusterAt is the cluster of a folder as the user wrote it.
+func clusterAt(dir string) (cluster, error) {
+	if dir == "" {
+		return cluster{}, errors.New("--data-dir is empty")
+	}
+	folder, err := proa.DataFolder(dir)
+	return cluster{folder}, err
+}
+
+// errNoRights is about a data folder of another user.
+var errNoRights = errors.New("you may not read it")
+
+// exists says why commands cannot work on the folder: there is no cluster in it, nor the node of one, or it is not for this user.
+// It makes nothing.
+func (c cluster) exists() error {
+	for _, name := range []string{settingsFile, "pki", "node", "nodes"} {
+		_, err := os.Lstat(c.file(name))
+		switch {
+		case err == nil:
+			return c.readable()
+		case errors.Is(err, os.ErrPermission):
+			return c.noRights()
+		}
+	}
+	return fmt.Errorf("there is no cluster in %s; \"proa up%s\" makes one", c.dir, c.flags())
+}
+
+// readable finds out whether this user may read the folder. With a node others may pass through it, and read nothing.
+func (c cluster) readable() error {
+	f, err := os.Open(c.dir)
+	if errors.Is(err, os.ErrPermission) {
+		return c.noRights()
+	}
+	if err != nil {
+		return fmt.Errorf("open the data folder: %w", err)
+	}
+	return f.Close()
+}
+
+func (c cluster) noRights() error {
+	who := "the user that started it"
+	if info, err := os.Stat(c.dir); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			who = "user " + strconv.Itoa(int(st.Uid))
+			if u, err := user.LookupId(strconv.Itoa(int(st.Uid))); err == nil {
+				who = u.Username
+			}
+		}
+	}
+	return fmt.Errorf("the cluster in %s belongs to another user, and %w; run this as %s or as root", c.dir, errNoRights, who)
 }
 
 // outputFlag declares -o.

@@ -28,13 +28,6 @@ are kept for its next start. Pods find the images under the names they have in t
 			which := dataDirFlag(fs)
 			format := outputFlag(fs)
 			return func(ctx context.Context, env *Env, args []string) error {
-				// Flags may stand behind the first word too: "images load --data-dir DIR FILE".
-				if len(args) > 1 {
-					if err := fs.Parse(args[1:]); err != nil {
-						return err
-					}
-					args = append(args[:1:1], fs.Args()...)
-				}
 				c, err := which()
 				if err != nil {
 					return err

@@ -19,9 +19,9 @@ func kubectlCommand() Command {
 	return Command{
 		Name: "kubectl", Args: "ARGS…", Short: "run kubectl against the cluster", Raw: true,
 		Long: `
-Runs the kubectl that lies beside proa, or else the one in PATH, as the administrator of the cluster. All
-arguments are kubectl's; only --data-dir DIR, if it comes first, chooses the cluster. A KUBECONFIG in the
-environment or a --kubeconfig among the arguments is left alone.`,
+Runs the kubectl that lies beside proa, or else the one in PATH, as the administrator of the cluster, whatever KUBECONFIG in the
+environment says. All arguments are kubectl's; only --data-dir DIR, if it comes first, chooses the cluster. With a --kubeconfig
+among the arguments kubectl uses that instead.`,
 		Setup: func(*flag.FlagSet) func(context.Context, *Env, []string) error {
 			return func(_ context.Context, _ *Env, args []string) error { return kubectl(args) }
 		},
@@ -30,18 +30,22 @@ environment or a --kubeconfig among the arguments is left alone.`,
 
 func kubectl(args []string) error {
 	dir, given, args := takeDataDir(args)
-	bin, err := findKubectl(dir)
+	c, err := clusterAt(dir)
 	if err != nil {
 		return err
 	}
-	c := cluster{dir}
-	environ := os.Environ()
-	if given || (os.Getenv("KUBECONFIG") == "" && !namesKubeconfig(args)) {
-		if _, err := os.Stat(c.kubeconfig()); err != nil && !offline(args) {
-			return fmt.Errorf("there is no cluster in %s; \"proa up%s\" starts one", c.dir, c.flags())
-		}
-		environ = append(slices.DeleteFunc(environ, func(e string) bool { return strings.HasPrefix(e, "KUBECONFIG=") }), "KUBECONFIG="+c.kubeconfig())
+	there := c.exists()
+	if there == nil && !isThere(c.kubeconfig()) {
+		there = fmt.Errorf("the cluster in %s has not been started yet; \"proa up%s\" starts it", c.dir, c.flags())
 	}
+	if there != nil && !offline(args) && !namesKubeconfig(args) {
+		return there
+	}
+	bin, err := findKubectl(c, there == nil || !given)
+	if err != nil {
+		return err
+	}
+	environ := append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "KUBECONFIG=") }), "KUBECONFIG="+c.kubeconfig())
 	//nolint:gosec // G204: to run kubectl as the user asks is what this command is for
 	if err := syscall.Exec(bin, append([]string{"kubectl"}, args...), environ); err != nil {
 		return fmt.Errorf("run %s: %w", bin, err)
@@ -49,41 +53,50 @@ func kubectl(args []string) error {
 	return nil
 }
 
-// takeDataDir takes --data-dir from the front of kubectl's arguments.
+// takeDataDir takes --data-dir from the front of kubectl's arguments. The folder is empty where its path is missing.
 func takeDataDir(args []string) (dir string, given bool, rest []string) {
-	if len(args) > 0 {
-		name, value, hasValue := strings.Cut(args[0], "=")
-		switch {
-		case name != "--data-dir" && name != "-data-dir":
-		case hasValue:
-			return absoluteOr(value), true, args[1:]
-		case len(args) > 1:
-			return absoluteOr(args[1]), true, args[2:]
-		}
+	if len(args) == 0 {
+		return proa.DefaultDataDir(), false, args
 	}
-	return proa.DefaultDataDir(), false, args
+	name, value, hasValue := strings.Cut(args[0], "=")
+	switch {
+	case name != "--data-dir" && name != "-data-dir":
+		return proa.DefaultDataDir(), false, args
+	case hasValue:
+		return value, true, args[1:]
+	case len(args) > 1:
+		return args[1], true, args[2:]
+	}
+	return "", true, nil
 }
 
-func absoluteOr(dir string) string {
-	if abs, err := filepath.Abs(dir); err == nil {
-		return abs
+// forKubectl are the arguments that are kubectl's own. What follows -- is for a container.
+func forKubectl(args []string) []string {
+	if at := slices.Index(args, "--"); at >= 0 {
+		return args[:at]
 	}
-	return dir
+	return args
 }
 
+// namesKubeconfig tells whether the user has chosen a kubeconfig by a flag of kubectl.
 func namesKubeconfig(args []string) bool {
-	return slices.ContainsFunc(args, func(a string) bool { return a == "--kubeconfig" || strings.HasPrefix(a, "--kubeconfig=") })
+	return slices.ContainsFunc(forKubectl(args), func(a string) bool { return a == "--kubeconfig" || strings.HasPrefix(a, "--kubeconfig=") })
 }
 
 // offline arguments make sense without a cluster.
 func offline(args []string) bool {
 	return len(args) == 0 || slices.Contains([]string{"help", "completion", "options", "kustomize"}, args[0]) ||
-		slices.ContainsFunc(args, func(a string) bool { return a == "--help" || a == "-h" || a == "--client" })
+		slices.ContainsFunc(forKubectl(args), func(a string) bool { return a == "--help" || a == "-h" || a == "--client" })
 }
 
-// findKubectl looks beside this program, or where a release unpacks it, and then in PATH.
-func findKubectl(dataDir string) (string, error) {
-	if folder, err := proa.Programs(dataDir); err == nil {
+// findKubectl looks beside this program and then in PATH. A release unpacks its kubectl into the data folder, unless that is one
+// that the user may have mistyped.
+func findKubectl(c cluster, unpack bool) (string, error) {
+	programs := proa.OwnFolder
+	if unpack {
+		programs = func() (string, error) { return proa.Programs(c.dir) }
+	}
+	if folder, err := programs(); err == nil {
 		own := filepath.Join(folder, "kubectl")
 		if info, err := os.Stat(own); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 			return own, nil

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/kinds/core"
 )
 
 // Simulated nodes can be many: askedNodes bounds those that are asked about, shownNodes those that people are shown.
@@ -20,6 +22,8 @@ type nodeStatus struct {
 	Address       string `json:"address,omitempty"`
 	Text          string `json:"text,omitempty"`   // why it is not ready
 	Tunnel        bool   `json:"tunnel,omitempty"` // its agent has opened one to the server
+	// Unreachable are the nodes whose Pods those of this node do not reach, as its agent has found out.
+	Unreachable []string `json:"unreachable,omitempty"`
 }
 
 // words are what people see of it.
@@ -73,6 +77,29 @@ func tunnels(nodes []nodeStatus, metrics []byte) {
 	}
 }
 
+// cutOff are sentences about the pairs of nodes that are both ready and whose Pods do not reach each other. Of a node that is not ready
+// something else is said.
+func cutOff(nodes []nodeStatus) (out []string) {
+	ready := map[string]bool{}
+	for _, n := range nodes {
+		ready[n.Name] = n.Ready
+	}
+	more := 0
+	for _, n := range nodes {
+		for _, other := range n.Unreachable {
+			if n.Ready && ready[other] && len(out) >= shownNodes {
+				more++
+			} else if n.Ready && ready[other] {
+				out = append(out, fmt.Sprintf("Pods on node %s do not reach those on node %s; let packets of Pods and UDP port 8472 pass between the two machines", n.Name, other))
+			}
+		}
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("Pods of %d more pairs of nodes do not reach each other", more))
+	}
+	return out
+}
+
 func describeNode(n *corev1.Node) nodeStatus {
 	out := nodeStatus{Name: n.Name, Unschedulable: n.Spec.Unschedulable, Text: "it has not said how it is"}
 	for _, c := range n.Status.Conditions {
@@ -82,6 +109,9 @@ func describeNode(n *corev1.Node) nodeStatus {
 	}
 	if out.Ready {
 		out.Text = ""
+	}
+	if list := n.Annotations[core.UnreachableAnnotation]; list != "" {
+		out.Unreachable = strings.Split(list, ",")
 	}
 	for _, a := range n.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP && out.Address == "" {

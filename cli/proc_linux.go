@@ -56,6 +56,15 @@ func ending(pid int) bool {
 	return false
 }
 
+// diskFree returns the bytes that are free for a folder, or 0 when that is not known.
+func diskFree(dir string) int64 {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0
+	}
+	return int64(s.Bavail) * s.Bsize
+}
+
 // diskUse is the room a file takes, which for a file with holes is less than its length.
 func diskUse(info fs.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {

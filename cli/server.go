@@ -84,7 +84,7 @@ func join[T any](in []T, text func(T) string) string {
 }
 
 func serve(ctx context.Context, env *Env, c proa.Config) error {
-	release, err := proa.Hold(c.DataDir)
+	release, err := proa.Hold(c.DataDir, c.StopTime())
 	if err != nil {
 		return err
 	}

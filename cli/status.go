@@ -5,16 +5,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
 	"net/http"
-	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	proa "proa.dev/run"
 )
 
 func statusCommand() Command {
@@ -22,9 +25,11 @@ func statusCommand() Command {
 		Name: "status", Short: "say whether each part of the cluster is well",
 		Long: `
 Shows the process, each check of the API server, each node, the size of the store, the number of objects and the next
-certificate to expire. The exit code is 0 when everything is well and 1 when something is not.`,
+certificate to expire, and whatever does not work: a part of the server or of a node that has failed, a controller that keeps
+failing about an object, a node of this machine on which the cluster's DNS or the Service of the API server does not answer.
+The exit code is 0 when everything is well and 1 when something is not.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
-			which := dataDirFlag(fs)
+			which := anyDataDirFlag(fs)
 			format := outputFlag(fs)
 			return func(ctx context.Context, env *Env, args []string) error {
 				if err := noArguments("status", args); err != nil {
@@ -42,7 +47,7 @@ certificate to expire. The exit code is 0 when everything is well and 1 when som
 				if err := s.print(env, output); err != nil {
 					return err
 				}
-				if !s.Ready {
+				if !s.Ready || len(s.Problems) > 0 {
 					return exitCode(1)
 				}
 				return nil
@@ -62,11 +67,15 @@ type status struct {
 	Version      string         `json:"version,omitempty"`
 	Checks       []check        `json:"checks,omitempty"`
 	StoreBytes   int64          `json:"storeBytes,omitempty"`
+	DiskFree     int64          `json:"diskFreeBytes,omitempty"`
 	Objects      map[string]int `json:"objects,omitempty"`
+	Failing      []proa.Failing `json:"failing,omitempty"`
 	Nodes        []nodeStatus   `json:"nodes,omitempty"`
 	MoreNodes    int64          `json:"moreNodes,omitempty"`
 	Certificates []certificate  `json:"certificates,omitempty"`
 	Problems     []string       `json:"problems,omitempty"`
+
+	unreadable bool // the folder belongs to another user, so nothing is known
 }
 
 // check is one part of the answer of /readyz.
@@ -85,14 +94,14 @@ func look(ctx context.Context, c cluster) *status {
 		}
 		return err != nil
 	}
-	if _, err := os.Stat(c.dir); err != nil {
-		problem(fmt.Errorf("there is no cluster in %s; \"proa up%s\" makes one", c.dir, c.flags()))
+	if err := c.exists(); problem(err) {
+		s.unreadable = errors.Is(err, errNoRights)
 		return s
 	}
 	pid, err := c.pid()
 	problem(err)
 	s.PID, s.Running = pid, pid != 0
-	s.StoreBytes = folderSize(c.file("etcd"))
+	s.StoreBytes, s.DiskFree = folderSize(c.file("etcd")), diskFree(c.dir)
 	if certs, err := c.certificates(); !problem(err) {
 		s.Certificates = certs
 		for _, cert := range certs {
@@ -109,6 +118,7 @@ func look(ctx context.Context, c cluster) *status {
 	if a, err := c.access(); !problem(err) {
 		s.Server = a.server()
 		problem(s.ask(ctx, a))
+		problem(s.tryNodes(ctx, c, a))
 	}
 	return s
 }
@@ -121,10 +131,14 @@ func (s *status) ask(ctx context.Context, a *access) error {
 	}
 	s.Ready = code == http.StatusOK
 	s.Checks = parseChecks(body)
+	s.addFailing(ctx, a)
 	for _, c := range s.Checks {
 		if !c.OK {
 			s.Problems = append(s.Problems, fmt.Sprintf("check %s: %s", c.Name, c.Text))
 		}
+	}
+	for _, f := range s.Failing {
+		s.Problems = append(s.Problems, fmt.Sprintf("%s fails since %s: %s", f.Part, f.Since.Local().Format(time.DateTime), f.Error))
 	}
 	if code, body, err = a.get(ctx, "/version"); err == nil && code == http.StatusOK {
 		var v struct {
@@ -143,8 +157,16 @@ func (s *status) ask(ctx context.Context, a *access) error {
 			s.Problems = append(s.Problems, fmt.Sprintf("node %s is not ready: %s", n.Name, n.Text))
 		}
 	}
+	for _, problem := range cutOff(s.Nodes) {
+		s.Ready = false
+		s.Problems = append(s.Problems, problem)
+	}
 	if code, body, err = a.get(ctx, "/metrics"); err == nil && code == http.StatusOK {
-		s.Objects = parseObjects(body)
+		s.Objects = parseObjects(body, "apiserver_resource_objects{", "apiserver_storage_objects{")
+		for resource, n := range parseObjects(body, "proa_unreadable_objects{") {
+			s.Ready = false
+			s.Problems = append(s.Problems, fmt.Sprintf("%d stored %s cannot be decrypted or decoded; \"kubectl get %s -A\" names them in a warning", n, resource, resource))
+		}
 		tunnels(s.Nodes, body)
 	}
 	return nil
@@ -164,14 +186,14 @@ func parseChecks(body []byte) (out []check) {
 	return out
 }
 
-// parseObjects reads the number of stored objects by resource from the metrics.
-func parseObjects(body []byte) map[string]int {
+// parseObjects reads a number of objects by resource from the metrics with some names.
+func parseObjects(body []byte, names ...string) map[string]int {
 	out := map[string]int{}
 	lines := bufio.NewScanner(bytes.NewReader(body))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		line := lines.Text()
-		if !strings.HasPrefix(line, "apiserver_resource_objects{") && !strings.HasPrefix(line, "apiserver_storage_objects{") {
+		if !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(line, n) }) {
 			continue
 		}
 		labels, value, ok := strings.Cut(line[strings.IndexByte(line, '{')+1:], "} ")
@@ -204,6 +226,9 @@ func (s *status) print(env *Env, format string) error {
 	if format == "json" {
 		enc := json.NewEncoder(env.Out)
 		enc.SetIndent("", "  ")
+		if s.unreadable { // whether it runs is not known, so it is not said
+			return enc.Encode(map[string]any{"dataDir": s.DataDir, "problems": s.Problems})
+		}
 		return enc.Encode(s)
 	}
 	w := tabwriter.NewWriter(env.Out, 0, 0, 2, ' ', 0)
@@ -211,9 +236,12 @@ func (s *status) print(env *Env, format string) error {
 		fmt.Fprintf(w, "%s\t%s\n", name, plain(fmt.Sprintf(format, args...)))
 	}
 	row("folder", "%s", s.DataDir)
-	if s.Running {
+	switch {
+	case s.Running:
 		row("process", "%d, %s resident", s.PID, megabytes(s.MemoryBytes))
-	} else {
+	case s.unreadable:
+		row("process", "unknown")
+	default:
 		row("process", "not running")
 	}
 	if s.Server != "" {
@@ -231,6 +259,9 @@ func (s *status) print(env *Env, format string) error {
 	}
 	if s.StoreBytes > 0 {
 		row("store", "%s on disk%s", megabytes(s.StoreBytes), s.objects())
+	}
+	if s.DiskFree > 0 {
+		row("disk", "%s free", megabytes(s.DiskFree))
 	}
 	if len(s.Certificates) > 0 {
 		next := s.Certificates[0]

@@ -15,7 +15,7 @@ func FuzzStatus(f *testing.F) {
 				t.Errorf("a check %+v out of %q", c, body)
 			}
 		}
-		for resource, n := range parseObjects(body) {
+		for resource, n := range parseObjects(body, "apiserver_resource_objects{") {
 			if n < 0 {
 				t.Errorf("%d %s", n, resource)
 			}

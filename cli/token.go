@@ -10,7 +10,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"proa.dev/kinds/nodejoin"
@@ -36,11 +38,8 @@ to others.`,
 			node := fs.String("node", "", "the token joins only the node `NAME`, which may exist already")
 			server := fs.String("server", "", "the `URL` at which nodes reach the API server; the address of this machine if not said")
 			return func(ctx context.Context, env *Env, args []string) error {
-				if len(args) == 0 || args[0] != "create" {
+				if len(args) != 1 || args[0] != "create" {
 					return errors.New("say \"proa token create\"")
-				}
-				if err := fs.Parse(args[1:]); err != nil {
-					return err
 				}
 				c, err := which()
 				if err != nil {
@@ -77,7 +76,7 @@ func createToken(ctx context.Context, env *Env, c cluster, o tokenOptions) error
 	}
 	a, err := c.access()
 	if err != nil {
-		return fmt.Errorf("the cluster in %s has not been started yet: %w", c.dir, err)
+		return fmt.Errorf("the cluster in %s has no API server yet: %w", c.dir, err)
 	}
 	id, err := letters(6)
 	if err != nil {
@@ -112,9 +111,28 @@ func createToken(ctx context.Context, env *Env, c cluster, o tokenOptions) error
 	}
 	if o.server == "" {
 		o.server = proa.ReachableURL(a.server())
+		if why := notHeard(ctx, a.server(), o.server); why != "" {
+			fmt.Fprintf(env.Err, "Warning: %s\n", why)
+		}
 	}
 	fmt.Fprintf(env.Out, "On the machine that shall join, within %s:\n  proa agent --server %s --token %s%s\n", o.ttl, o.server, token, name)
 	return nil
+}
+
+// notHeard tells what to do if the server does not listen at the address at which nodes would look for it, as one that listens at a
+// loopback address only; it is empty if the server does.
+func notHeard(ctx context.Context, own, reachable string) string {
+	u, err := url.Parse(reachable)
+	if err != nil {
+		return err.Error()
+	}
+	c, err := (&net.Dialer{Timeout: 3 * time.Second}).DialContext(ctx, "tcp", u.Host)
+	if err == nil {
+		_ = c.Close() // it was only tried
+		return ""
+	}
+	return fmt.Sprintf("other machines do not reach the API server at %s (%v): it is at %s. "+
+		"Start it with --listen 0.0.0.0:%s, or say with --server at which URL nodes reach it", reachable, err, own, u.Port())
 }
 
 // letters makes a random word for a token.

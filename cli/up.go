@@ -8,11 +8,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,9 +42,11 @@ phases without running a container; --simulate asks for them, and --no-node for 
 
 --nodes asks for several real ones. The first is the machine; each of the others has a network namespace, a container runtime
 and an agent of its own, and the name of the first with a number behind it. Saying another number later adds nodes or removes
-them, with all that is on them:
+them. Nodes with volumes of their own are removed only with --remove-data:
 
   proa up --nodes 3
+
+The other settings of a running cluster are not changed: stop it with "proa down" first.
 
 "proa check" says whether this machine can run a node, and what to do if not.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
@@ -54,6 +55,7 @@ them, with all that is on them:
 			fs.StringVar(&u.config, "config", "", "config `FILE` (YAML) with the same names as the flags of \"proa server\"")
 			fs.BoolVar(&u.noMerge, "no-merge", false, "leave your kubeconfig alone")
 			fs.BoolVar(&u.noNode, "no-node", false, "start the control plane alone")
+			fs.BoolVar(&u.removeData, "remove-data", false, "remove the volumes of nodes that --nodes removes, with all that is in them")
 			fs.DurationVar(&u.timeout, "timeout", time.Minute, "give up when the cluster is not ready after this `DURATION`")
 			return func(ctx context.Context, env *Env, args []string) error {
 				if err := noArguments("up", args); err != nil {
@@ -72,38 +74,68 @@ type upper struct {
 	config  string
 	noMerge bool
 	noNode  bool
-	timeout time.Duration
-	// before is the number of nodes that the cluster was started with the last time.
-	before int
+	// removeData agrees that the volumes of nodes that are no longer wanted are removed.
+	removeData bool
+	timeout    time.Duration
+	// stored is what the last "up" has started the cluster with; nil if none has.
+	stored proa.Said
+	// given is what flags and the config file say now, without the data folder.
+	given proa.Said
+	// notes are what the user is told about decisions that were made for him, when the cluster starts.
+	notes []string
 }
-
-// settingsFile keeps what a cluster was started with.
-const settingsFile = "server.yaml"
 
 func (u *upper) up(ctx context.Context, said proa.Said) error {
 	conf, said, err := u.settle(said)
 	if err != nil {
 		return err
 	}
+	if conf.Node.Name != "" && os.Geteuid() != 0 {
+		return fmt.Errorf("a node that runs containers needs root, and this is user %d; nothing was started. "+
+			"Say \"sudo proa up\", or \"proa up --simulate 1\" without --node for a simulated one", os.Geteuid())
+	}
 	c := cluster{conf.DataDir}
 	pid, err := u.running(ctx, c)
 	if err != nil {
-		return err
+		return u.notStarted(ctx, c, err)
 	}
-	if pid != 0 && conf.Nodes != 0 && conf.Nodes != u.before {
-		fmt.Fprintf(u.env.Out, "The cluster in %s is started again for %s; containers keep running.\n", c.dir, count(conf.Nodes, "node"))
-		if err := stop(ctx, u.env, c, pid); err != nil {
+	restart := pid != 0 && u.stored != nil && conf.Nodes != 0 && conf.Nodes != u.nodesBefore()
+	if pid != 0 {
+		if err := u.refuseChanges(c, pid, said); err != nil {
 			return err
 		}
-		pid = 0
 	}
-	if pid != 0 {
+	if pid != 0 && !restart {
 		fmt.Fprintf(u.env.Out, "The cluster in %s is already running (process %d).\n", c.dir, pid)
 		return u.finish(c)
 	}
-	if err := u.probe(ctx, c, conf.Listen); err != nil {
+	if err := u.refuseLoss(ctx, c, &conf, pid != 0); err != nil {
 		return err
 	}
+	if restart {
+		fmt.Fprintf(u.env.Out, "The cluster in %s is started again for %s; containers of the nodes that stay keep running.\n", c.dir, count(conf.Nodes, "node"))
+		if err := stop(ctx, u.env, c, pid); err != nil {
+			if ctx.Err() != nil {
+				fmt.Fprintf(u.env.Err, "Interrupted: process %d was told to stop and goes on doing so, and the cluster was not started again.\n  %s up%s   # start it\n", pid, program(), c.flags())
+				return exitCode(interrupted)
+			}
+			return err
+		}
+	}
+	return u.start(ctx, c, conf, said)
+}
+
+// start launches the server and waits until it is ready.
+func (u *upper) start(ctx context.Context, c cluster, conf proa.Config, said proa.Said) error {
+	for _, note := range u.notes {
+		fmt.Fprint(u.env.Out, note)
+	}
+	for _, address := range conf.APIAddresses() {
+		if err := u.probe(ctx, c, address); err != nil {
+			return u.notStarted(ctx, c, err)
+		}
+	}
+	fresh := !isThere(c.file("pki"))
 	if err := remember(c, said); err != nil {
 		return err
 	}
@@ -114,16 +146,64 @@ func (u *upper) up(ctx context.Context, said proa.Said) error {
 		return err
 	}
 	if err := u.wait(ctx, c, child, begin, conf); err != nil {
+		if ctx.Err() != nil {
+			return u.interrupted(c, child.Process.Pid, fresh)
+		}
 		return err
 	}
 	fmt.Fprintf(u.env.Out, "Ready after %.1f s (process %d)\n", time.Since(begin).Seconds(), child.Process.Pid)
+	u.warnOfFullDisk(ctx, c)
 	return u.finish(c)
 }
+
+// spaceCheck is the check of /readyz that fails while the store has no room for writes.
+const spaceCheck = "storage-space"
+
+// warnOfFullDisk says that the cluster has started but takes no writes that need room.
+func (u *upper) warnOfFullDisk(ctx context.Context, c cluster) {
+	a, err := c.access()
+	if err != nil {
+		return
+	}
+	if code, body, err := a.get(ctx, "/readyz/"+spaceCheck); err == nil && code == http.StatusInternalServerError {
+		for _, failed := range parseChecks(body) {
+			fmt.Fprintf(u.env.Err, "Warning: check %s %s\n", failed.Name, plain(failed.Text))
+		}
+	}
+}
+
+// notStarted tells a user who has interrupted the command that nothing runs.
+func (u *upper) notStarted(ctx context.Context, c cluster, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	fmt.Fprintf(u.env.Err, "Interrupted: no cluster was started in %s.\n", c.dir)
+	return exitCode(interrupted)
+}
+
+// interrupted tells what Ctrl-C has left behind: the server runs in a session of its own.
+func (u *upper) interrupted(c cluster, pid int, fresh bool) error {
+	made := "it was there before, and keeps what it had"
+	if fresh {
+		made = "it was made now"
+	}
+	fmt.Fprintf(u.env.Err, "Interrupted. This is left:\n  process %d, which goes on starting the cluster in the background\n  the folder %s: %s\n\nNext:\n", pid, c.dir, made)
+	for _, line := range [][2]string{{"up", "wait for it again"}, {"down", "stop it"}, {"down --purge", "stop it and remove everything that it has made, the folder too"}} {
+		fmt.Fprintf(u.env.Err, "  %s %s%s   # %s\n", program(), line[0], c.flags(), line[1])
+	}
+	return exitCode(interrupted)
+}
+
+// patience is how long a process that was killed may take until it and its socket are gone.
+const patience = 20 * time.Second
 
 // running is the process that runs the cluster, zero if none does. One that was killed, and only needs a moment, is waited for.
 func (u *upper) running(ctx context.Context, c cluster) (int, error) {
 	for begin := time.Now(); ; {
 		pid, err := c.pid()
+		if errors.Is(err, os.ErrPermission) {
+			return 0, c.noRights()
+		}
 		if err != nil || pid == 0 || !ending(pid) || time.Since(begin) > patience {
 			return pid, err
 		}
@@ -133,95 +213,6 @@ func (u *upper) running(ctx context.Context, c cluster) (int, error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-// nodes decides what Pods shall run on where nobody has said it: a node on this machine, or simulated ones for who is not
-// root.
-func (u *upper) nodes(said proa.Said) {
-	if u.noNode {
-		delete(said, "node")
-		delete(said, "nodes")
-		delete(said, "simulate")
-		return
-	}
-	if os.Geteuid() != 0 && said["nodes"] != nil && said["node"] == nil {
-		fmt.Fprint(u.env.Out, "Nodes that run containers need root, so these are simulated: Pods go through their phases, and no container runs.\n")
-		said["simulate"] = said["nodes"]
-		delete(said, "nodes")
-		return
-	}
-	if said["node"] != nil || said["simulate"] != nil && said["nodes"] == nil {
-		return
-	}
-	if os.Geteuid() == 0 {
-		said["node"] = []string{proa.DefaultNodeName()}
-		if said["cluster-cidr"] == nil && said["service-cidr"] == nil {
-			if pods, services, needed := machine.OwnRanges(said["data-dir"][0]); needed {
-				fmt.Fprintf(u.env.Out, "Another cluster has a node on this machine; this one takes the networks %s and %s.\n", pods, services)
-				said["cluster-cidr"], said["service-cidr"] = []string{pods}, []string{services}
-			}
-		}
-		return
-	}
-	fmt.Fprint(u.env.Out, "A node needs root, so Pods will run on a simulated one: they go through their phases, and no container runs.\n"+
-		"For real ones: sudo proa up. For none: proa up --no-node.\n")
-	said["simulate"] = []string{"1"}
-}
-
-// settle finds out what the cluster should be like: what it was started with before, the config file, and the flags, each
-// stronger than the one before.
-func (u *upper) settle(flags proa.Said) (proa.Config, proa.Said, error) {
-	first, err := proa.Load(u.config, flags)
-	if err != nil {
-		return first, nil, err
-	}
-	said := proa.Said{}
-	if data, err := os.ReadFile(filepath.Join(first.DataDir, settingsFile)); err == nil {
-		if said, err = proa.ParseFile(data); err != nil {
-			return first, nil, fmt.Errorf("%s: %w", filepath.Join(first.DataDir, settingsFile), err)
-		}
-	}
-	u.before = 1
-	if n := said["nodes"]; len(n) > 0 {
-		if u.before, err = strconv.Atoi(n[len(n)-1]); err != nil {
-			return first, nil, fmt.Errorf("%s: nodes: %w", filepath.Join(first.DataDir, settingsFile), err)
-		}
-	}
-	if u.config != "" {
-		data, err := os.ReadFile(u.config)
-		if err != nil {
-			return first, nil, err
-		}
-		inFile, err := proa.ParseFile(data)
-		if err != nil {
-			return first, nil, fmt.Errorf("%s: %w", u.config, err)
-		}
-		if err := inFile.Absolute(); err != nil {
-			return first, nil, fmt.Errorf("%s: %w", u.config, err)
-		}
-		maps.Copy(said, inFile)
-	}
-	// The server runs in another folder, and so may the next "up".
-	if err := flags.Absolute(); err != nil {
-		return first, nil, err
-	}
-	maps.Copy(said, flags)
-	said["data-dir"] = []string{first.DataDir}
-	u.nodes(said)
-	conf, err := proa.Load("", said)
-	return conf, said, err
-}
-
-// remember writes the settings into the data folder, where the server and the next "up" read them.
-func remember(c cluster, said proa.Said) error {
-	if err := os.MkdirAll(c.dir, 0o700); err != nil {
-		return fmt.Errorf("make the data folder: %w", err)
-	}
-	data, err := said.Format()
-	if err != nil {
-		return err
-	}
-	return replaceFile(c.file(settingsFile), append([]byte("# What \"proa up\" last started this cluster with.\n"), data...))
 }
 
 // probe finds out whether the address is free, for a better answer than the server's log could give. A server of this folder
@@ -349,7 +340,7 @@ type step struct {
 // steps are what "up" waits for: the server, the nodes that there shall be, and the end of those that there shall not.
 func (c cluster) steps(conf proa.Config) []step {
 	out := []step{{"API server", "ready", func(ctx context.Context, a *access) error {
-		_, err := a.ok(ctx, "/readyz")
+		_, err := a.ok(ctx, "/readyz?exclude="+spaceCheck) // it has started all the same
 		return err
 	}}}
 	wanted := machine.NodeNames(&conf)

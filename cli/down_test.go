@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	proa "proa.dev/run"
+)
+
+// TestInterruptedDown: Ctrl-C while the server stops says what is left and what to do.
+func TestInterruptedDown(t *testing.T) {
+	const holds = "PROA_TEST_HOLDS"
+	if dir := os.Getenv(holds); dir != "" {
+		signal.Ignore(syscall.SIGTERM)
+		if _, err := proa.Hold(dir, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = os.Stdout.WriteString("held\n")
+		time.Sleep(time.Minute)
+		return
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	server := exec.Command(os.Args[0], "-test.run=^TestInterruptedDown$") //nolint:gosec // G204: it is this program
+	server.Env = append(os.Environ(), holds+"="+dir)
+	said, err := server.StdoutPipe()
+	if err == nil {
+		err = server.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var out bytes.Buffer
+	err = down(ctx, &Env{Out: &out, Err: &out}, cluster{dir}, downOptions{purge: true, limit: time.Second})
+	var code exitCode
+	if !errors.As(err, &code) || code != interrupted {
+		t.Errorf("it ends with %v", err)
+	}
+	for _, want := range []string{fmt.Sprintf("process %d, which was told to stop", server.Process.Pid), "containers of the nodes", "the folder " + dir, "down --purge --data-dir " + dir, "up --data-dir " + dir} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, out.String())
+		}
+	}
+}

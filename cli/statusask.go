@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	proa "proa.dev/run"
+	"proa.dev/run/machine"
+)
+
+// addFailing adds what the server tells administrators about its own parts: why a check fails, and which parts do not work.
+func (s *status) addFailing(ctx context.Context, a *access) {
+	code, body, err := a.get(ctx, proa.FailingPath)
+	if err == nil && code == http.StatusNotFound {
+		return // a server of a former version does not tell
+	}
+	var all []proa.Failing
+	if err == nil {
+		err = json.Unmarshal(body, &all)
+	}
+	if err != nil || code != http.StatusOK {
+		s.Problems = append(s.Problems, fmt.Sprintf("the server does not tell which of its parts work: it answers %d (%v)", code, err))
+		return
+	}
+	for _, f := range all {
+		name, isCheck := strings.CutPrefix(f.Part, "check ")
+		if !isCheck {
+			s.Failing = append(s.Failing, f)
+			continue
+		}
+		for i := range s.Checks {
+			if s.Checks[i].Name == name && !s.Checks[i].OK {
+				s.Checks[i].Text = "failed: " + f.Error
+			}
+		}
+	}
+}
+
+// tryNodes finds out whether the nodes of this machine do for Pods what they should, by trying it. Only root can enter their networks, and
+// only root has nodes.
+func (s *status) tryNodes(ctx context.Context, c cluster, a *access) error {
+	settings, err := c.settings()
+	if err != nil || settings == nil || os.Geteuid() != 0 {
+		return err
+	}
+	conf, err := proa.Load("", settings)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.file(settingsFile), err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(a.Clusters[0].Cluster.CA)
+	for _, f := range machine.AskNodes(ctx, c.dir, &conf, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}) {
+		s.Failing = append(s.Failing, proa.Failing{Part: f.Part + " on node " + f.Node, Error: f.Error})
+		s.Problems = append(s.Problems, fmt.Sprintf("%s on node %s: %s", f.Part, f.Node, f.Error))
+	}
+	return nil
+}
