@@ -5,8 +5,10 @@ package proatest
 import (
 	"context"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
@@ -48,50 +50,115 @@ func Alone() Option { return func(c *run.Config) { c.Alone = true } }
 // Simulate gives the cluster nodes that are not there: Pods on them go through their phases, and no container runs.
 func Simulate(nodes int) Option { return func(c *run.Config) { c.Simulate = nodes } }
 
+// Controllers chooses the controllers that run, as the setting of that name does: Controllers("*", "-deployment-controller") leaves
+// Deployments to the test.
+func Controllers(names ...string) Option { return func(c *run.Config) { c.Controllers = names } }
+
 // HTTP2 chooses the HTTP/2 server of the cluster: "own", which is the default, or "std" for the one of net/http.
 func HTTP2(which string) Option { return func(c *run.Config) { c.HTTP2 = which } }
 
 // Start starts a cluster and stops it when the test ends.
 func Start(t testing.TB, options ...Option) *Cluster {
 	t.Helper()
-	config := run.Default()
-	config.Listen, config.DataDir = "127.0.0.1:0", ""
-	for _, o := range options {
-		o(&config)
-	}
+	config := configOf(options)
 	if config.DataDir == "" {
 		config.DataDir = t.TempDir()
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ready := make(chan *run.Server, 1)
-	failed := make(chan error, 1)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
-		err := run.Serve(ctx, config, log, func(s *run.Server) { ready <- s })
-		if err != nil && ctx.Err() == nil {
-			t.Errorf("the cluster has ended: %v", err)
-		}
-		failed <- err
-	})
-	c := &Cluster{Dir: config.DataDir, stop: sync.OnceFunc(func() { cancel(); wg.Wait() })}
-	t.Cleanup(c.stop)
-	select {
-	case c.Server = <-ready:
-	case err := <-failed:
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
+	c, err := launch(t.Context(), config, log, func(err error) { t.Errorf("the cluster has ended: %v", err) })
+	if err != nil {
 		t.Fatalf("the cluster did not start: %v", err)
 	}
-	c.Kubeconfig = c.Server.Kubeconfig()
-	c.Client = c.Server.Client(&user.DefaultInfo{Name: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
-	if config.Alone {
-		return c
+	t.Cleanup(c.Stop)
+	return c
+}
+
+// Launch starts a cluster for code that has no testing.TB, such as TestMain. ctx bounds the start; the cluster runs until Stop. Its data
+// are in a temporary folder, which Stop removes, unless InDir names one.
+func Launch(ctx context.Context, log *slog.Logger, options ...Option) (*Cluster, error) {
+	config := configOf(options)
+	remove := func() {}
+	if config.DataDir == "" {
+		dir, err := os.MkdirTemp("", "proatest-")
+		if err != nil {
+			return nil, err
+		}
+		config.DataDir = dir
+		remove = func() {
+			if err := os.RemoveAll(dir); err != nil {
+				log.Error("the cluster's folder is left", "error", err)
+			}
+		}
 	}
+	c, err := launch(ctx, config, log, func(err error) { log.Error("the cluster has ended", "error", err) })
+	if err != nil {
+		remove()
+		return nil, err
+	}
+	stop := c.stop
+	c.stop = sync.OnceFunc(func() { stop(); remove() })
+	return c, nil
+}
+
+// configOf returns the configuration of a cluster for tests. Its data folder is empty unless an option names one.
+func configOf(options []Option) run.Config {
+	config := run.Default()
+	config.Listen, config.DataDir = "127.0.0.1:0", ""
+	config.ShutdownTimeout = 2 * time.Second // a test that leaves a request open should not wait for it
+	for _, o := range options {
+		o(&config)
+	}
+	return config
+}
+
+// launch starts a cluster and returns when it is ready, or when ctx ends before that. It calls ended if the cluster ends by itself later.
+func launch(ctx context.Context, config run.Config, log *slog.Logger, ended func(error)) (*Cluster, error) {
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ready, failed := make(chan *run.Server, 1), make(chan error, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		isReady := false
+		err := run.Serve(life, config, log, func(s *run.Server) { isReady = true; ready <- s })
+		switch {
+		case !isReady:
+			failed <- err
+		case err != nil && life.Err() == nil:
+			ended(err)
+		}
+	})
+	c := &Cluster{Dir: config.DataDir, stop: sync.OnceFunc(func() { cancel(); wg.Wait() })}
 	var err error
+	select {
+	case c.Server = <-ready:
+		err = c.connect(config.Alone)
+	case err = <-failed:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		c.stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// connect makes the ways into the cluster; alone, there is only the one inside the process.
+func (c *Cluster) connect(alone bool) (err error) {
+	c.Kubeconfig = c.Server.Kubeconfig()
+	c.Client = c.Server.Client(admin())
+	if alone {
+		return nil
+	}
 	if c.Config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	c.Config.QPS, c.Config.Burst = -1, 0
-	return c
+	return nil
+}
+
+// admin is who Client and the kubeconfig are.
+func admin() user.Info {
+	return &user.DefaultInfo{Name: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 }
 
 // Stop ends the cluster before the test does.
