@@ -55,7 +55,7 @@ func startAgent(bin string) agentStart {
 			return nil, 0, nil, err
 		}
 		clean := func(ctx context.Context) error {
-			if out, err := exec.CommandContext(ctx, bin, "down", "--purge", "--data-dir", s.Data).CombinedOutput(); err != nil {
+			if out, err := exec.CommandContext(ctx, bin, "down", "--purge", "--now", "--data-dir", s.Data).CombinedOutput(); err != nil {
 				return fmt.Errorf("%w\n%s", err, out)
 			}
 			return ground.Unmount(s.Dir())

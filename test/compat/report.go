@@ -289,6 +289,18 @@ func (s *summary) writeJSON(file string) error {
 	return os.WriteFile(file, data, 0o644)
 }
 
+// statusCodes is the part of docs/compat.md about refusals that have another status code on purpose.
+const statusCodes = `
+## Status codes that differ on purpose
+
+Upstream answers these requests with 500, as if it had failed. They are the client's mistakes, and proa says so.
+
+| proa | upstream | request |
+|---|---|---|
+| 400 | 500 | a strategic merge patch that cannot be merged into the object, other than those that upstream refuses with 400 or 422 itself |
+| 413 | 500 | an object that is larger than the store accepts, 1.5 MiB |
+`
+
 // markdown is the text of docs/compat.md.
 func (s *summary) markdown() string {
 	var b strings.Builder
@@ -304,6 +316,7 @@ func (s *summary) markdown() string {
 		}
 	}
 	b.WriteString("\n\"Order only\" are refusals with the same causes in another order. \"Not sent\" are requests that need an earlier answer which differed.\n")
+	b.WriteString(statusCodes)
 	fmt.Fprintf(&b, "\n## Unexplained differences that many kinds share\n\n```\n%s```\n", s.byStep(10))
 	b.WriteString("\n## Unexplained differences, most frequent first\n\n")
 	for i, g := range s.groups() {

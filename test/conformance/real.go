@@ -96,7 +96,7 @@ func purge(ctx context.Context, proa string, s *upstream.System) {
 	s.Halt()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, proa, "down", "--purge", "--data-dir", s.Data).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, proa, "down", "--purge", "--now", "--data-dir", s.Data).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "clean up: %v\n%s", err, out)
 	}
 	s.Stop()

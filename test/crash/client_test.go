@@ -53,28 +53,34 @@ func setUp(c *cluster) {
 
 // send returns the body of a good answer. Every other one is an error.
 func (c *cluster) send(client *http.Client, method, path string, body []byte) ([]byte, error) {
-	req, err := http.NewRequestWithContext(c.Context(), method, c.base+path, bytes.NewReader(body))
+	code, text, err := c.exchange(client, method, path, body)
+	if err == nil && code >= 300 {
+		// An answer is an answer: a server that is killed sends none, so this is never the kill.
+		c.Errorf("%s %s: %d %.300s", method, path, code, text)
+		err = fmt.Errorf("%d", code)
+	}
 	if err != nil {
 		return nil, err
+	}
+	return text, nil
+}
+
+// exchange sends a request and reads the answer.
+func (c *cluster) exchange(client *http.Client, method, path string, body []byte) (code int, text []byte, err error) {
+	req, err := http.NewRequestWithContext(c.Context(), method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
 	}
 	if len(body) > 0 {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		return nil, err
-	}
-	if res.StatusCode >= 300 {
-		// An answer is an answer: a server that is killed sends none, so this is never the kill.
-		c.Errorf("%s %s: %d %.300s", method, path, res.StatusCode, text)
-		return nil, fmt.Errorf("%d", res.StatusCode)
-	}
-	return text, nil
+	text, err = io.ReadAll(res.Body)
+	return res.StatusCode, text, err
 }
 
 // apply does one write and notes what is known after it.

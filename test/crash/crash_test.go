@@ -20,20 +20,18 @@ const (
 	writes  = 1000 // in a round
 )
 
-// rounds is how often the server is killed: PROA_CRASH_ROUNDS, or twenty times, or three when it has to be quick.
-func rounds(t *testing.T) int {
+// kills is how often a test kills the server: PROA_CRASH_KILLS, or as often as it says itself.
+func kills(t *testing.T, otherwise int) int {
 	t.Helper()
-	if s := os.Getenv("PROA_CRASH_ROUNDS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatalf("PROA_CRASH_ROUNDS: %v", err)
-		}
-		return n
+	s := os.Getenv("PROA_CRASH_KILLS")
+	if s == "" {
+		return otherwise
 	}
-	if testing.Short() {
-		return 3
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatalf("PROA_CRASH_KILLS: %v", err)
 	}
-	return 20
+	return n
 }
 
 func TestKill(t *testing.T) {
@@ -46,7 +44,7 @@ func TestKill(t *testing.T) {
 		m.writers = append(m.writers, &writer{cluster: c, objects: map[string]*object{}, first: len(m.writers)})
 	}
 	seen := &history{cluster: c, after: c.list().revision}
-	for round := range rounds(t) {
+	for round := range kills(t, 20) {
 		follow := seen.follow()
 		acked, inFlight := m.write(round)
 		follow() // the connection ended with the server

@@ -2,14 +2,13 @@ package crash
 
 import (
 	"context"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,12 +20,12 @@ import (
 
 const replicas = 60
 
-// TestLeader kills the leader of two servers on one etcd in the midst of a rollout: the other takes over in less than two
-// seconds, and nothing is made twice.
+// TestLeader kills the leader of two servers on one etcd in the midst of a rollout: the other takes over two seconds after
+// the last renewal that it saw, and nothing is made twice.
 func TestLeader(t *testing.T) {
-	etcd := startEtcd(t)
+	etcd := startEtcd(t, 1)
 	a, b := newCluster(t), newCluster(t)
-	a.args = []string{"--etcd-servers", etcd, "--simulate", "5"}
+	a.args = []string{"--etcd-servers", etcd.urls(), "--simulate", "5"}
 	b.args = a.args
 	a.start()
 	// Servers of one cluster share their keys.
@@ -51,8 +50,8 @@ func TestLeader(t *testing.T) {
 		time.Sleep(5 * time.Millisecond) // what is measured is another process
 	}
 	took := time.Since(killed)
-	if took >= 2*time.Second {
-		t.Errorf("the other server leads after %v, want less than two seconds", took)
+	if took >= 3*time.Second { // two seconds after the last renewal, and some time for a busy machine
+		t.Errorf("the other server leads after %v, want two seconds", took)
 	}
 	r.until("the rollout is complete", func(d *unstructured.Unstructured) bool {
 		return status(d, "updatedReplicas") == replicas && status(d, "availableReplicas") == replicas && status(d, "replicas") == replicas
@@ -62,31 +61,28 @@ func TestLeader(t *testing.T) {
 	t.Logf("the other server led after %v", took.Round(time.Millisecond))
 }
 
-func startEtcd(t *testing.T) string {
-	t.Helper()
-	bins, err := upstream.Build(t.Context(), "etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var urls []string
-	for range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+// TestLeasesOfWhatRuns: a server that runs none of the controllers of upstream's manager, and no scheduler, leaves their Leases to others.
+func TestLeasesOfWhatRuns(t *testing.T) {
+	c := newCluster(t)
+	c.args = []string{"--etcd-servers", startEtcd(t, 1).urls(), "--simulate", "1", "--controllers", "simulated-nodes,simulated-pods"}
+	c.start()
+	leases := connect(t, c).Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace("kube-system")
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		l, err := leases.Get(t.Context(), "proa-controllers", metav1.GetOptions{})
+		if err == nil {
+			if holder, _, _ := unstructured.NestedString(l.Object, "spec", "holderIdentity"); holder != "" {
+				break
+			}
 		}
-		urls = append(urls, "http://"+l.Addr().String())
-		_ = l.Close() // etcd listens there next
+		if time.Now().After(end) {
+			t.Fatalf("nobody leads by proa-controllers: %v %v", l, err)
+		}
 	}
-	cmd := exec.Command(bins["etcd"], "--data-dir", t.TempDir(), "--listen-client-urls", urls[0], "--advertise-client-urls", urls[0],
-		"--listen-peer-urls", urls[1], "--initial-advertise-peer-urls", urls[1], "--initial-cluster", "default="+urls[1], "--log-level", "error")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"kube-controller-manager", "kube-scheduler"} {
+		if _, err := leases.Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the Lease %s: %v, want that there is none", name, err)
+		}
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
-	})
-	return urls[0]
 }
 
 func connect(t *testing.T, c *cluster) dynamic.Interface {

@@ -20,6 +20,7 @@ type history struct {
 	after  int64
 	events []event
 	now    map[string]version
+	last   map[string]int // the last value of each object, also of deleted ones
 }
 
 // follow watches until the server is gone. wait waits for that.
@@ -101,19 +102,19 @@ func (h *history) take(kind string, text []byte) error {
 		return err
 	}
 	if h.now == nil {
-		h.now = map[string]version{}
+		h.now, h.last = map[string]version{}, map[string]int{}
 	}
 	name := m.Metadata.Name
 	before, known := h.now[name]
 	switch {
 	case v.revision <= h.after:
 		return fmt.Errorf("%s of %s at %d comes after %d", kind, name, v.revision, h.after)
-	case kind == "ADDED" && (known || v.value != 1),
+	case kind == "ADDED" && (known || v.value != h.last[name]+1),
 		kind == "MODIFIED" && v.value != before.value+1,
 		kind == "DELETED" && (!known || v.value != before.value):
 		return fmt.Errorf("%s of %s with version %d follows version %d (%v)", kind, name, v.value, before.value, known)
 	}
-	h.after = v.revision
+	h.after, h.last[name] = v.revision, v.value
 	if kind == "DELETED" {
 		delete(h.now, name)
 		v.value = 0

@@ -69,12 +69,14 @@ func start(t *testing.T, bins programs, args ...string) string {
 }
 
 func TestKubectl(t *testing.T) {
+	t.Parallel()
 	bins := build(t)
 	play(t, bins, start(t, bins), "testdata/kubectl")
 }
 
 // TestNodes has nodes, which are simulated.
 func TestNodes(t *testing.T) {
+	t.Parallel()
 	bins := build(t)
 	play(t, bins, start(t, bins, "--simulate", "3"), "testdata/nodes")
 }
@@ -102,6 +104,7 @@ func play(t *testing.T, bins programs, kubeconfig, dir string) {
 }
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	bins := build(t)
 	for _, path := range scripts(t, "testdata/cluster") {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 // TestFamilies has clusters of two nodes whose addresses are of both families, and of IPv6 alone.
 func TestFamilies(t *testing.T) {
+	t.Parallel()
 	bins := needNode(t)
 	tools := archives(t, "tool", "busybox")
 	for families, name := range map[string]string{"4 6": "dual", "6": "six"} {

@@ -11,6 +11,7 @@ import (
 
 // TestHelm installs a chart of many parts (test/helm/shop) with real containers, by Helm and by the Helm of the series before.
 func TestHelm(t *testing.T) {
+	t.Parallel()
 	bins := needNode(t)
 	helms, err := upstream.Build(t.Context(), "helm", "helm3")
 	if err != nil {

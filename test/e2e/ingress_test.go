@@ -17,6 +17,7 @@ import (
 
 // TestIngress reaches containers from outside by the names that Ingresses have for them.
 func TestIngress(t *testing.T) {
+	t.Parallel()
 	bins := needNode(t)
 	ports := freePorts(t, 2)
 	m := newMachine(t, bins, "--ingress-http-port", ports[0], "--ingress-https-port", ports[1])

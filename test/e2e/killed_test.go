@@ -22,6 +22,7 @@ const rounds = 20
 // TestNodeKilled kills the server with its agent, the runtime, and both, at random moments while Pods start and stop. What
 // ran keeps running, nothing is started twice, what was deleted goes, and everything is Ready in the end.
 func TestNodeKilled(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, needNode(t))
 	m.up()
 	m.load(archives(t, "tool"))

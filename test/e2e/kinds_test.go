@@ -38,6 +38,7 @@ const quiet = "service-account-controller,root-ca-cert-publisher,namespace-contr
 
 // TestEveryKind does to each kind what people do to objects, with both kubectls.
 func TestEveryKind(t *testing.T) {
+	t.Parallel()
 	bins := build(t)
 	kubeconfig := start(t, bins, "--controllers", quiet)
 	for which, kubectl := range []string{"kubectl", "kubectl-old"} {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,7 +59,7 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 			t.Fatal(err)
 		}
 	}
-	block, ports := rand.IntN(64), freePorts(t, 2)
+	block, ports := networkBlock(), freePorts(t, 2)
 	m := &machine{t: t, bins: bins, dir: dir, address: "127.0.0.1:" + ports[0]}
 	m.args = append([]string{
 		"--data-dir", m.data(), "--listen", m.address, "--node-port", ports[1], "--name", filepath.Base(dir), "--no-merge", "--node", "a",
@@ -76,14 +76,20 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 		if t.Failed() {
 			t.Logf("the end of the log:\n%s", m.log(40))
 		}
-		// A server that was killed may need a moment to end.
-		out, err := m.run(context.Background(), "proa", "down", "--purge", "--data-dir", m.data())
+		for _, place := range m.namespaces() {
+			readableRules(t, place)
+		}
+		// A server that was killed may need a moment to end. Some tests remove the folder themselves.
+		var out string
+		var err error
 		for range 20 {
-			if err == nil {
+			if _, gone := os.Stat(m.data()); gone != nil {
+				err = nil
 				break
 			}
-			time.Sleep(500 * time.Millisecond)
-			out, err = m.run(context.Background(), "proa", "down", "--purge", "--data-dir", m.data())
+			if out, err = m.run(context.Background(), "proa", "down", "--purge", "--now", "--data-dir", m.data()); err != nil {
+				time.Sleep(500 * time.Millisecond)
+			}
 		}
 		if err != nil {
 			t.Errorf("down --purge: %v\n%s", err, out)
@@ -95,6 +101,31 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 	})
 	return m
 }
+
+// namespaces are the network namespaces of the cluster's nodes: this machine's, and those of further nodes on it.
+func (m *machine) namespaces() []string {
+	further, _ := filepath.Glob(filepath.Join(m.data(), "nodes", "*", "netns"))
+	return append(further, "/proc/self/ns/net")
+}
+
+// readableRules lists the rules of a network namespace with the nft of this machine, where it is installed: an administrator must be able
+// to look at them.
+func readableRules(t *testing.T, place string) {
+	t.Helper()
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		return
+	}
+	if out, err := exec.Command("nsenter", "--net="+place, nft, "list", "ruleset").CombinedOutput(); err != nil {
+		t.Errorf("nft list ruleset in %s: %v\n%s", place, err, out[max(0, len(out)-1000):])
+	}
+}
+
+// networks counts the clusters of this process, which run beside each other.
+var networks atomic.Int64
+
+// networkBlock numbers the networks of a cluster. Clusters of one process never have the same, those of several processes seldom.
+func networkBlock() int { return (os.Getpid()*8 + int(networks.Add(1))) % 64 }
 
 func (m *machine) data() string       { return filepath.Join(m.dir, "data") }
 func (m *machine) kubeconfig() string { return filepath.Join(m.data(), "admin.kubeconfig") }
@@ -200,6 +231,7 @@ func (m *machine) scriptIn(t *testing.T, path, ns string, env map[string]string)
 	s.setenv("KUBECONFIG", copyFile(t, m.kubeconfig(), filepath.Join(s.work, "kubeconfig")))
 	s.setenv("NS", ns)
 	s.setenv("KUBECTL", m.bins["kubectl"])
+	s.setenv("PROA", m.bins["proa"])
 	s.setenv("DATA", m.data())
 	s.setenv("STATIC", filepath.Join(m.dir, "static"))
 	s.setenv("HOSTPORT", freePorts(t, 1)[0])

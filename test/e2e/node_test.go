@@ -8,6 +8,7 @@ import (
 
 // TestNode runs Pods in containers. What would disturb the others has its turn first: scripts in testdata/node/alone.
 func TestNode(t *testing.T) {
+	t.Parallel()
 	bins := needNode(t)
 	m := newMachine(t, bins)
 	env := m.registries()

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bufio"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -18,23 +17,23 @@ import (
 // TestNodesSideBySide runs two clusters with a node each on this machine, and removes one: nothing of it is left anywhere,
 // and the other one does not notice.
 func TestNodesSideBySide(t *testing.T) {
+	t.Parallel()
 	bins := needNode(t)
 	first, second := killer{machine: newMachine(t, bins)}, killer{machine: newMachine(t, bins)}
 	first.web()
-	before := traces(t)
 	second.web()
-	made := without(traces(t), before)
+	made := second.traces()
 	for _, what := range []string{"interface", "mount", "cgroup", "process"} {
 		if !slices.ContainsFunc(made, func(s string) bool { return strings.HasPrefix(s, what) }) {
 			t.Errorf("no %s of the second cluster was found; this test looks in the wrong place", what)
 		}
 	}
-	if out, err := second.run(t.Context(), "proa", "down", "--purge", "--data-dir", second.data()); err != nil {
+	if out, err := second.run(t.Context(), "proa", "down", "--purge", "--now", "--data-dir", second.data()); err != nil {
 		t.Fatalf("down --purge: %v\n%s", err, out)
 	}
 	var left []string
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		left = both(made, traces(t))
+		left = second.traces()
 		if len(left) == 0 || time.Now().After(deadline) {
 			break
 		}
@@ -48,7 +47,7 @@ func TestNodesSideBySide(t *testing.T) {
 	first.answers()
 	// One that is stopped ends its containers, and runs its Pods again when it is started.
 	ip := first.webIP()
-	if out, err := first.run(t.Context(), "proa", "down", "--data-dir", first.data()); err != nil {
+	if out, err := first.run(t.Context(), "proa", "down", "--now", "--data-dir", first.data()); err != nil {
 		t.Fatalf("down: %v\n%s", err, out)
 	}
 	if ask(ip) {
@@ -157,24 +156,6 @@ func traces(t *testing.T) map[string]bool {
 		line, err := os.ReadFile(n)
 		if text := string(line); err == nil && (strings.Contains(text, "containerd") || strings.Contains(text, "proa") || strings.HasPrefix(text, "/tool") || strings.HasPrefix(text, "/pause")) {
 			add("process", fmt.Sprint(strings.Split(n, "/")[2], " ", strings.ReplaceAll(text, "\x00", " ")))
-		}
-	}
-	return out
-}
-
-func without(a, b map[string]bool) (out []string) {
-	for _, x := range slices.Sorted(maps.Keys(a)) {
-		if !b[x] {
-			out = append(out, x)
-		}
-	}
-	return out
-}
-
-func both(a []string, b map[string]bool) (out []string) {
-	for _, x := range a {
-		if b[x] {
-			out = append(out, x)
 		}
 	}
 	return out

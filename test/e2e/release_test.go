@@ -49,7 +49,7 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	proa("status", "--data-dir", m.data())
-	proa("down", "--purge", "--data-dir", m.data())
+	proa("down", "--purge", "--now", "--data-dir", m.data())
 	if _, err := os.Stat(m.data()); !os.IsNotExist(err) {
 		t.Errorf("the data folder is left: %v", err)
 	}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 // TestServices reaches Services of every type from Pods, from the node and from the world outside: a network namespace that is
 // linked to the machine.
 func TestServices(t *testing.T) {
+	t.Parallel()
 	bins := needNode(t)
 	healthz := freePorts(t, 1)[0]
 	m := newMachine(t, bins, "--proxy-healthz", "127.0.0.1:"+healthz, "--external-ip-ranges", "192.0.2.77")
@@ -45,9 +47,10 @@ func outside(t *testing.T) (name, address string) {
 			t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
-	n := rand.IntN(1 << 14)
-	name, link := fmt.Sprintf("proa-e2e-%d", n), fmt.Sprintf("pe%d", n)
-	here, there := fmt.Sprintf("198.19.%d.%d", n>>6, n<<2&255+1), fmt.Sprintf("198.19.%d.%d", n>>6, n<<2&255+2)
+	// A network of its own among those for tests, apart from the one in which nodes join behind a router.
+	n, octet := rand.IntN(64), (os.Getpid()+128)%256
+	name, link := fmt.Sprintf("proa-e2e-%d-%d", octet, n), fmt.Sprintf("pe%d-%d", octet, n)
+	here, there := fmt.Sprintf("198.19.%d.%d", octet, n<<2+1), fmt.Sprintf("198.19.%d.%d", octet, n<<2+2)
 	run("netns", "add", name)
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
 	run("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)

@@ -33,7 +33,7 @@ func TestSeveralNodes(t *testing.T) {
 			t.Errorf("no %s of the cluster was found; this test looks in the wrong place", what)
 		}
 	}
-	if out, err := m.run(t.Context(), "proa", "down", "--purge", "--data-dir", m.data()); err != nil {
+	if out, err := m.run(t.Context(), "proa", "down", "--purge", "--now", "--data-dir", m.data()); err != nil {
 		t.Fatalf("down --purge: %v\n%s", err, out)
 	}
 	left := m.traces()
@@ -165,11 +165,11 @@ func (w *world) url(m *machine) string {
 	return "https://" + w.machine + ":" + m.address[strings.LastIndexByte(m.address, ':')+1:]
 }
 
-// settings are those of an agent beside its server and its token.
+// settings are those of an agent beside its server and its token. It learns the ranges of Pods and Services from the server.
 func (w *world) settings(m *machine, name string) []string {
 	out := []string{"--data-dir", filepath.Join(m.dir, name), "--node", name}
 	for i, arg := range m.args {
-		if slices.Contains([]string{"--cluster-cidr", "--service-cidr", "--image-gc-high-threshold", "--eviction-hard"}, arg) {
+		if slices.Contains([]string{"--image-gc-high-threshold", "--eviction-hard"}, arg) {
 			out = append(out, arg, m.args[i+1])
 		}
 	}
@@ -203,8 +203,9 @@ func (w *world) join(m *machine, name, place string, images []string) {
 			text, _ := os.ReadFile(data + ".log")
 			w.t.Logf("the log of %s:\n%s", name, text)
 		}
+		readableRules(w.t, place)
 		// It ends in its own network, whether it was killed or not.
-		cmd := exec.Command("nsenter", "--net="+place, m.bins["proa"], "down", "--purge", "--data-dir", data)
+		cmd := exec.Command("nsenter", "--net="+place, m.bins["proa"], "down", "--purge", "--now", "--data-dir", data)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			w.t.Errorf("down --purge of %s: %v\n%s", name, err, out)
 		}

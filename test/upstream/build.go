@@ -74,43 +74,87 @@ func Cache() (string, error) { return parts.Cache() }
 // name. Progress goes to stderr, a line for each program that has to be built.
 // The name "kubectl-old" is the older kubectl.
 func Build(ctx context.Context, names ...string) (map[string]string, error) {
-	root, err := Root()
-	if err != nil {
-		return nil, err
-	}
-	cache, err := Cache()
+	root, cache, err := folders()
 	if err != nil {
 		return nil, err
 	}
 	paths := make(map[string]string, len(names))
 	for _, name := range names {
-		var path string
-		if name == "kubectl-old" {
-			path, err = buildOldKubectl(ctx, cache)
-		} else {
-			path, err = buildPinned(ctx, filepath.Join(root, pins), cache, name)
+		out, err := outputOf(root, cache, name)
+		if err == nil && !parts.Built(out) {
+			if name == oldKubectlName {
+				err = buildOldKubectl(ctx, cache, out)
+			} else {
+				err = buildPinned(ctx, root, out, name)
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("build %s: %w", name, err)
 		}
-		paths[name] = path
+		paths[name] = out
 	}
 	return paths, nil
 }
 
-func buildPinned(ctx context.Context, module, cache, name string) (string, error) {
+// Find returns the paths of programs that Build has made before, by name. It builds nothing, which takes minutes: a test that others wait for
+// is skipped with the error when a program is missing.
+func Find(names ...string) (map[string]string, error) {
+	root, cache, err := folders()
+	if err != nil {
+		return nil, err
+	}
+	paths := make(map[string]string, len(names))
+	for _, name := range names {
+		out, err := outputOf(root, cache, name)
+		if err != nil {
+			return nil, fmt.Errorf("find %s: %w", name, err)
+		}
+		if !parts.Built(out) {
+			return nil, fmt.Errorf("%s is not built yet: run go run ./test/upstream/cmd %s", name, strings.Join(names, " "))
+		}
+		paths[name] = out
+	}
+	return paths, nil
+}
+
+// folders are the root of the repository and the cache.
+func folders() (root, cache string, err error) {
+	if root, err = Root(); err != nil {
+		return "", "", err
+	}
+	cache, err = Cache()
+	return root, cache, err
+}
+
+// oldKubectlName is the name of the older kubectl.
+const oldKubectlName = "kubectl-old"
+
+// outputOf is where a program is when it is built.
+func outputOf(root, cache, name string) (string, error) {
+	if name == oldKubectlName {
+		return filepath.Join(cache, "bin", "kubernetes-"+oldKubectlVersion(), "kubectl"), nil
+	}
 	p, ok := programs()[name]
 	if !ok {
 		return "", errors.New("unknown program")
 	}
-	module = filepath.Join(module, p.pins)
-	version, err := parts.Version(filepath.Join(module, "go.mod"), p.module)
+	version, err := p.pinned(root)
 	if err != nil {
 		return "", err
 	}
-	out := filepath.Join(cache, "bin", p.family()+"-"+version, name)
-	if parts.Built(out) {
-		return out, nil
+	return filepath.Join(cache, "bin", p.family()+"-"+version, name), nil
+}
+
+// pinned is the version of a program.
+func (p program) pinned(root string) (string, error) {
+	return parts.Version(filepath.Join(root, pins, p.pins, "go.mod"), p.module)
+}
+
+func buildPinned(ctx context.Context, root, out, name string) error {
+	p := programs()[name]
+	version, err := p.pinned(root)
+	if err != nil {
+		return err
 	}
 	args := []string{"build"}
 	if p.test {
@@ -124,7 +168,7 @@ func buildPinned(ctx context.Context, module, cache, name string) (string, error
 		flags += " -X " + p.version + "=" + version
 	}
 	args = append(args, "-trimpath", "-ldflags", flags)
-	return out, compile(ctx, module, out, args, p.pkg)
+	return compile(ctx, filepath.Join(root, pins, p.pins), out, args, p.pkg)
 }
 
 // family is the name of a module without its major version.
@@ -163,15 +207,14 @@ func main() {
 }
 `
 
-func buildOldKubectl(ctx context.Context, cache string) (string, error) {
-	version := "v1" + strings.TrimPrefix(OldKubectl, "v0")
-	out := filepath.Join(cache, "bin", "kubernetes-"+version, "kubectl")
-	if parts.Built(out) {
-		return out, nil
-	}
+// oldKubectlVersion is the version of Kubernetes that the older kubectl belongs to.
+func oldKubectlVersion() string { return "v1" + strings.TrimPrefix(OldKubectl, "v0") }
+
+func buildOldKubectl(ctx context.Context, cache, out string) error {
+	version := oldKubectlVersion()
 	dir := filepath.Join(cache, "src", "kubectl-"+version)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+		return err
 	}
 	files := map[string]string{
 		"main.go": oldKubectlMain,
@@ -179,14 +222,14 @@ func buildOldKubectl(ctx context.Context, cache string) (string, error) {
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return "", err
+			return err
 		}
 	}
 	if err := parts.Go(ctx, dir, environment(), "mod", "tidy"); err != nil {
-		return "", err
+		return err
 	}
 	args := []string{"build", "-trimpath", "-ldflags", "-s -w" + versionFlags(version)}
-	return out, compile(ctx, dir, out, args, ".")
+	return compile(ctx, dir, out, args, ".")
 }
 
 func tail(data []byte, n int) string {

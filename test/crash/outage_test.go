@@ -1,0 +1,435 @@
+package crash
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// recovery is how long everything may take to work again once etcd answers: three seconds when figures are taken, and more in a
+// quick run, whose machine may be busy with other tests.
+func recovery() time.Duration {
+	if os.Getenv("PROA_OUTAGES") == "" {
+		return 10 * time.Second
+	}
+	return 3 * time.Second
+}
+
+// TestOutage takes etcd away from one and from two servers while clients list, watch and write. Once etcd answers, everything
+// works again within three seconds, and no watch has missed or repeated anything.
+func TestOutage(t *testing.T) {
+	quick := os.Getenv("PROA_OUTAGES") == ""
+	const s = time.Second
+	for _, tt := range []struct {
+		name             string
+		members, servers int
+		outages          []outage // the quick choice
+	}{
+		{"one server", 1, 1, []outage{{"kill -9", 3 * s}, {"frozen", 3 * s}}},
+		{"two servers", 1, 2, []outage{{"kill -9", s / 10}, {"restart", 3 * s}, {"frozen", 3 * s}}},
+		{"one server and three members", 3, 1, nil},
+		{"two servers and three members", 3, 2, []outage{{"quorum lost", 3 * s}}},
+	} {
+		if !quick {
+			tt.outages = longOutages(t, tt.members)
+		}
+		if len(tt.outages) == 0 {
+			continue
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			if quick {
+				t.Parallel() // figures are taken one after the other
+			}
+			o := newOutages(t, startEtcd(t, tt.members), tt.servers)
+			for _, out := range tt.outages {
+				o.try(out)
+			}
+		})
+	}
+}
+
+// outage is one way in which etcd is away, for some time.
+type outage struct {
+	kind string
+	long time.Duration
+}
+
+// longOutages are outages of every kind for each of the times in PROA_OUTAGES, such as "0.1,1,3,10,60" seconds.
+func longOutages(t *testing.T, members int) (out []outage) {
+	t.Helper()
+	kinds := []string{"kill -9", "restart", "frozen"}
+	if members > 1 {
+		kinds = []string{"quorum lost", "one of three frozen"}
+	}
+	for _, kind := range kinds {
+		for word := range strings.SplitSeq(os.Getenv("PROA_OUTAGES"), ",") {
+			s, err := strconv.ParseFloat(word, 64)
+			if err != nil {
+				t.Fatalf("PROA_OUTAGES: %v", err)
+			}
+			out = append(out, outage{kind, time.Duration(s * float64(time.Second))})
+		}
+	}
+	return out
+}
+
+// outages are servers on one etcd, with clients that never stop.
+type outages struct {
+	*testing.T
+	etcd    *etcdCluster
+	servers []*cluster
+	clients []*outageClient
+	number  int // of the check
+}
+
+func newOutages(t *testing.T, etcd *etcdCluster, servers int) *outages {
+	t.Helper()
+	o := &outages{T: t, etcd: etcd}
+	for range servers {
+		c := newCluster(t)
+		c.args = []string{"--etcd-servers", etcd.urls(), "--simulate", "2"}
+		if len(o.servers) > 0 { // servers of one cluster share their keys
+			if err := os.CopyFS(filepath.Join(c.dir, "pki"), os.DirFS(filepath.Join(o.servers[0].dir, "pki"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.start()
+		o.servers = append(o.servers, c)
+	}
+	setUp(o.servers[0])
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	var wg sync.WaitGroup
+	for i, c := range o.servers {
+		oc := &outageClient{cluster: c, http: c.client(), name: fmt.Sprintf("load-%d", i), seen: map[string]int64{}}
+		o.clients = append(o.clients, oc)
+		for _, run := range []func(context.Context){oc.keepWriting, oc.keepListing, oc.keepWatching} {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					run(ctx)
+				}
+			})
+		}
+	}
+	t.Cleanup(func() {
+		stop()
+		wg.Wait()
+		for _, c := range o.clients {
+			c.http.CloseIdleConnections()
+		}
+	})
+	o.clients[0].must(http.MethodPost, "/apis/apps/v1/namespaces/crash/deployments", deployment)
+	o.check("before | 0")
+	return o
+}
+
+const deployment = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":1,"selector":{"matchLabels":{"app":"web"}},` +
+	`"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"web","image":"nginx"}]}}}}`
+
+// try takes etcd away once and measures how long it takes until all works again.
+func (o *outages) try(out outage) {
+	o.Helper()
+	end := o.etcd.outage(out.kind)
+	time.Sleep(out.long) // the outage
+	end()
+	o.etcd.untilHealthy()
+	name := fmt.Sprintf("%s | %v", out.kind, out.long.Seconds())
+	for what, took := range o.check(name) {
+		if took > recovery() {
+			o.Errorf("%s: %s work again after %v, want at most %v", name, what, took, recovery())
+		}
+	}
+}
+
+// check measures how long it takes from now until writes, lists, watches, controllers, the scheduler and /readyz work.
+func (o *outages) check(name string) map[string]time.Duration {
+	o.Helper()
+	o.number++
+	began := time.Now()
+	var mu sync.Mutex // guards took
+	took := map[string]time.Duration{}
+	var wg sync.WaitGroup
+	measure := func(what string, works func(ctx context.Context) bool) {
+		wg.Go(func() {
+			ctx, stop := context.WithTimeout(o.Context(), time.Minute)
+			defer stop()
+			for !works(ctx) {
+				if ctx.Err() != nil {
+					o.Errorf("%s: %s do not work after a minute", name, what)
+					break
+				}
+				time.Sleep(5 * time.Millisecond) // another process can only be polled
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took[what] = max(took[what], time.Since(began))
+		})
+	}
+	for _, c := range o.clients {
+		mark := fmt.Sprintf("mark-%s-%d", c.name, o.number)
+		var written atomic.Bool
+		measure("writes", func(ctx context.Context) bool {
+			ok := c.create(ctx, collection, fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"crash":"mark"}},"data":{"v":"1"}}`, mark))
+			written.Store(ok)
+			return ok
+		})
+		measure("lists", func(ctx context.Context) bool {
+			text, err := c.try(ctx, http.MethodGet, collection+"?labelSelector=crash%3Dmark", "")
+			return err == nil && written.Load() && bytes.Contains(text, []byte(mark))
+		})
+		measure("watches", func(context.Context) bool { return c.saw(mark) })
+		measure("readyz", func(ctx context.Context) bool {
+			_, err := c.try(ctx, http.MethodGet, "/readyz", "")
+			return err == nil
+		})
+	}
+	c := o.clients[o.number%len(o.clients)]
+	version := strconv.Itoa(o.number)
+	var patched atomic.Bool
+	measure("controllers", func(ctx context.Context) bool {
+		if !patched.Load() {
+			_, err := c.try(ctx, http.MethodPatch, "/apis/apps/v1/namespaces/crash/deployments/web",
+				`{"spec":{"template":{"metadata":{"annotations":{"version":"`+version+`"}}}}}`)
+			patched.Store(err == nil)
+			return false
+		}
+		text, err := c.try(ctx, http.MethodGet, "/apis/apps/v1/namespaces/crash/replicasets", "")
+		return err == nil && bytes.Contains(text, []byte(`"version":"`+version+`"`))
+	})
+	var created atomic.Bool
+	pod := "pod-" + version
+	measure("scheduler", func(ctx context.Context) bool {
+		if !created.Load() {
+			created.Store(c.create(ctx, "/api/v1/namespaces/crash/pods",
+				fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"containers":[{"name":"c","image":"nginx"}]}}`, pod)))
+			return false
+		}
+		text, err := c.try(ctx, http.MethodGet, "/api/v1/namespaces/crash/pods/"+pod, "")
+		return err == nil && bytes.Contains(text, []byte(`"nodeName":`))
+	})
+	wg.Wait()
+	line := fmt.Sprintf("| %d | %s |", len(o.servers), name)
+	for _, what := range []string{"writes", "lists", "watches", "controllers", "scheduler", "readyz"} {
+		line += fmt.Sprintf(" %.2f |", took[what].Seconds())
+	}
+	o.Log(line)
+	return took
+}
+
+// outageClient is who uses one server the whole time.
+type outageClient struct {
+	*cluster
+	http *http.Client
+	name string
+	// token is what identifies it if it has no certificate.
+	token string
+
+	mu    sync.Mutex // guards what follows
+	seen  map[string]int64
+	after int64
+}
+
+// try sends one request and gives up after a second.
+func (c *outageClient) try(ctx context.Context, method, path, body string) ([]byte, error) {
+	ctx, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	return c.request(ctx, method, path, body)
+}
+
+// request sends one request and returns the body of a good answer.
+func (c *outageClient) request(ctx context.Context, method, path, body string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode >= 300 {
+		err = fmt.Errorf("%d %s", res.StatusCode, text)
+	}
+	return text, err
+}
+
+// bearer is a client of the same server that has the token of a service account, and no certificate.
+func (c *outageClient) bearer() *outageClient {
+	c.Helper()
+	c.must(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"bearer"},`+
+		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},`+
+		`"subjects":[{"kind":"ServiceAccount","namespace":"crash","name":"bearer"}]}`)
+	c.must(http.MethodPost, "/api/v1/namespaces/crash/serviceaccounts", `{"metadata":{"name":"bearer"}}`)
+	text, err := c.request(c.Context(), http.MethodPost, "/api/v1/namespaces/crash/serviceaccounts/bearer/token", `{"spec":{}}`)
+	if err != nil {
+		c.Fatal(err)
+	}
+	var answer struct {
+		Status struct {
+			Token string `json:"token"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		c.Fatal(err)
+	}
+	config := c.tls.Clone()
+	config.Certificates, config.GetClientCertificate = nil, nil
+	b := &outageClient{cluster: c.cluster, token: answer.Status.Token, http: &http.Client{
+		Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true},
+	}}
+	b.must(http.MethodGet, collection, "")
+	return b
+}
+
+// create makes an object; one that a try without an answer has made is fine, too.
+func (c *outageClient) create(ctx context.Context, path, body string) bool {
+	_, err := c.try(ctx, http.MethodPost, path, body)
+	return err == nil || strings.HasPrefix(err.Error(), "409 ")
+}
+
+func (c *outageClient) must(method, path, body string) {
+	c.Helper()
+	if _, err := c.request(c.Context(), method, path, body); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// keepWriting writes one object again and again.
+func (c *outageClient) keepWriting(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":{"crash":"load"}},"data":{"at":%q}}`, time.Now())
+	_, _ = c.request(ctx, http.MethodPatch, collection+"/"+c.name, body) // what counts is that it does not stop
+	if _, err := c.request(ctx, http.MethodGet, collection+"/"+c.name, ""); err != nil {
+		_ = c.create(ctx, collection, fmt.Sprintf(`{"metadata":{"name":%q}}`, c.name))
+	}
+	time.Sleep(5 * time.Millisecond) // so that one client does not take the whole machine
+}
+
+// keepListing lists several kinds again and again.
+func (c *outageClient) keepListing(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	for _, path := range []string{collection, "/api/v1/nodes", "/api/v1/namespaces/crash/services", "/apis/batch/v1/jobs"} {
+		_, _ = c.request(ctx, http.MethodGet, path, "") // what counts is that it does not stop
+	}
+	time.Sleep(5 * time.Millisecond) // so that one client does not take the whole machine
+}
+
+// keepWatching follows the objects of the checks, and resumes where it was when the watch ends. A watch that begins again from
+// the present, or that repeats something, is an error.
+func (c *outageClient) keepWatching(ctx context.Context) {
+	time.Sleep(5 * time.Millisecond) // as an informer would
+	c.mu.Lock()
+	after := c.after
+	c.mu.Unlock()
+	path := c.base + collection + "?watch=1&labelSelector=crash%3Dmark&allowWatchBookmarks=true"
+	if after > 0 {
+		path += "&resourceVersion=" + strconv.FormatInt(after, 10)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
+	if err != nil {
+		c.Error(err)
+		return
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return
+	}
+	for dec := json.NewDecoder(res.Body); ; {
+		var e struct {
+			Type   string    `json:"type"`
+			Object configMap `json:"object"`
+		}
+		if dec.Decode(&e) != nil {
+			return
+		}
+		rev, err := strconv.ParseInt(e.Object.Metadata.ResourceVersion, 10, 64)
+		c.mu.Lock()
+		switch {
+		case e.Type == "ERROR" || err != nil:
+			c.Errorf("the watch of %s ended with %+v", c.name, e)
+		case e.Type == "ADDED" && c.seen[e.Object.Metadata.Name] != 0 || e.Type != "BOOKMARK" && rev <= c.after:
+			c.Errorf("the watch of %s shows %s again, at %d after %d", c.name, e.Object.Metadata.Name, rev, c.after)
+		case e.Type != "BOOKMARK":
+			c.seen[e.Object.Metadata.Name] = rev
+		}
+		c.after = max(c.after, rev)
+		c.mu.Unlock()
+	}
+}
+
+func (c *outageClient) saw(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[name] != 0
+}
+
+// TestTerminateDuringOutage ends servers in peace while etcd is frozen and while it is gone: neither takes long. Before that,
+// /livez and /readyz answer at once and name what fails.
+func TestTerminateDuringOutage(t *testing.T) {
+	for _, kind := range []string{"frozen", "kill -9"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			o := newOutages(t, startEtcd(t, 1), 1)
+			c := o.clients[0]
+			bearer := c.bearer()
+			defer bearer.http.CloseIdleConnections()
+			end := o.etcd.outage(kind)
+			defer end()
+			for _, path := range []string{"/livez", "/readyz", "/healthz"} {
+				for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+					began := time.Now()
+					_, err := c.request(t.Context(), http.MethodGet, path, "")
+					_, _ = bearer.request(t.Context(), http.MethodGet, path, "") // that it may, and soon, is what counts
+					if took := time.Since(began); took > 2*time.Second {
+						t.Errorf("%s answers to a certificate and to a token after %v", path, took)
+					}
+					if err != nil && strings.Contains(err.Error(), "[-]etcd failed") {
+						break
+					}
+					if time.Now().After(until) {
+						t.Fatalf("%s says %v while etcd is away", path, err)
+					}
+				}
+			}
+			if _, err := bearer.request(t.Context(), http.MethodGet, collection, ""); err == nil || !strings.HasPrefix(err.Error(), "503 ") {
+				t.Errorf("who lists with a token while etcd is away hears %v, want 503", err)
+			}
+			began := time.Now()
+			if err := c.process.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			err := c.process.Wait()
+			c.process = nil
+			took := time.Since(began)
+			if took > 8*time.Second || err != nil { // a busy machine included
+				t.Errorf("the server ended %v after SIGTERM: %v", took, err)
+			}
+			t.Logf("the server ended %v after SIGTERM", took.Round(time.Millisecond))
+		})
+	}
+}

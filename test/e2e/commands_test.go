@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Ctrl-C during "up" says what it left, and ends with 130.
+func TestCtrlCDuringUpSaysWhatItLeft(t *testing.T) {
+	t.Parallel()
+	proa := build(t)["proa"]
+	// An etcd that never answers keeps "up" waiting for as long as it takes to interrupt it.
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	data := filepath.Join(t.TempDir(), "a")
+	cmd := exec.Command(proa, "up", "--no-node", "--no-merge", "--data-dir", data, "--listen", "127.0.0.1:"+freePorts(t, 1)[0], "--etcd-servers", "http://"+silent.Addr().String())
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer exec.Command(proa, "down", "--purge", "--now", "--data-dir", data).Run()
+	// The server holds its folder once it has begun.
+	buffer := make([]byte, 1024)
+	if n, err := out.Read(buffer); err != nil || !strings.Contains(string(buffer[:n]), "Starting the cluster") {
+		t.Fatalf("up says %q, %v", buffer[:n], err)
+	}
+	conn, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, out)
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("the exit code is %d, want 130", code)
+	}
+	for _, want := range []string{"goes on starting the cluster in the background", "the folder " + data + ": it was made now", "down --data-dir " + data, "down --purge --data-dir " + data} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, said.String())
+		}
+	}
+	pid := regexp.MustCompile(`process (\d+),`).FindStringSubmatch(said.String())
+	if pid == nil {
+		t.Fatalf("no process is named:\n%s", said.String())
+	}
+	if n, _ := strconv.Atoi(pid[1]); syscall.Kill(n, 0) != nil {
+		t.Errorf("process %s does not run", pid[1])
+	}
+	if text, err := exec.Command(proa, "down", "--purge", "--now", "--data-dir", data).CombinedOutput(); err != nil {
+		t.Errorf("down --purge: %v\n%s", err, text)
+	}
+	if _, err := os.Stat(data); err == nil {
+		t.Errorf("%s is still there", data)
+	}
+}
+
+// nobody is a user without rights.
+const nobody = 65534
+
+// asNobody runs proa in a folder that everybody may pass through, as a user without rights if this is root.
+func asNobody(t *testing.T, dir, proa string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(proa, args...)
+	cmd.Dir, cmd.Env = dir, []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH")}
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// openFolder is a folder that everybody may write into, with a copy of proa.
+func openFolder(t *testing.T) (dir, proa string) {
+	t.Helper()
+	built := build(t)["proa"]
+	dir, err := os.MkdirTemp("", "open-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	proa = copyFile(t, built, filepath.Join(dir, "proa"))
+	for _, path := range []string{dir, proa} {
+		if err := os.Chmod(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, proa
+}
+
+// Non-root "up --node" fails at once with the reason, before anything is made.
+func TestUpWithANodeNeedsRootAtOnce(t *testing.T) {
+	t.Parallel()
+	dir, proa := openFolder(t)
+	for _, args := range [][]string{{"--node", "a"}, {"--node", "a", "--nodes", "3"}, {"--config", "node.yaml"}} {
+		if err := os.WriteFile(filepath.Join(dir, "node.yaml"), []byte("node: a\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out, err := asNobody(t, dir, proa, append([]string{"up", "--no-merge", "--data-dir", "a"}, args...)...)
+		if err == nil || !strings.Contains(out, "a node that runs containers needs root") {
+			t.Errorf("up %v: %v\n%s", args, err, out)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "a")); err == nil {
+			t.Errorf("up %v made a folder", args)
+		}
+	}
+}
+
+// "status" without rights says so, and not "not running"; other commands say the same.
+func TestCommandsWithoutRightsSaySo(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it takes root to have a folder of another user")
+	}
+	t.Parallel()
+	dir, proa := openFolder(t)
+	for i, mode := range []os.FileMode{0o700, 0o711} { // without and with a node
+		name := fmt.Sprintf("data-%d", i)
+		data := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Join(data, "pki"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{"server.pid", "server.yaml"} {
+			if err := os.WriteFile(filepath.Join(data, file), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(data, mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"status"}, {"down"}, {"certs"}, {"token", "create"}, {"images", "list"}, {"up", "--no-node"}} {
+			out, err := asNobody(t, dir, proa, append(args, "--data-dir", name)...)
+			if err == nil || !strings.Contains(out, "belongs to another user") || !strings.Contains(out, "run this as root") || strings.Contains(out, "not running") {
+				t.Errorf("mode %o: proa %v: %v\n%s", mode, args, err, out)
+			}
+		}
+	}
+}
