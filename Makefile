@@ -36,14 +36,16 @@ test: build unit e2e
 
 unit:
 	$(GO) vet $(TAGS) ./...
-	$(GO) test $(TAGS) -timeout 20m $$($(GO) list ./... | grep -v /test/e2e)
+	$(GO) test $(TAGS) -vet=off -p 4 -timeout 20m $$($(GO) list ./... | grep -v /test/e2e)
 	cd examples/operator && $(GO) test $(TAGS) ./...
 
 e2e: build
 	-$(GO) run ./test/upstream/cmd kubectl kubectl-old helm helm3 >/dev/null
-	PROA_BIN=$(CURDIR)/bin/proa $(GO) test $(TAGS) -count=1 -timeout 25m ./test/e2e
+	PROA_BIN=$(CURDIR)/bin/proa $(GO) test $(TAGS) -count=1 -parallel 4 -timeout 25m ./test/e2e
+	PROA_BUILD=1 $(GO) test $(TAGS) -count=1 -run '^TestKubectl$$' ./node/serve
 
 race:
+	-$(GO) run ./test/upstream/cmd kubectl kubectl-old >/dev/null
 	CGO_ENABLED=1 go test $(TAGS) -race -timeout 40m ./...
 
 lint:
