@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -16,6 +17,14 @@ import (
 	"proa.dev/internal/textcase"
 	"proa.dev/network/route"
 )
+
+// filters are those that annotations can ask for.
+type filters struct {
+	ToTLS   bool
+	Rewrite string
+	Timeout time.Duration
+	MaxBody int64
+}
 
 // objects are what a text holds.
 type objects struct {
@@ -109,8 +118,8 @@ func show(p plan) string {
 				fmt.Fprintf(&b, " verified by %s", to.Ref.CA)
 			}
 		}
-		if r.Filters != (route.Filters{}) {
-			fmt.Fprintf(&b, " %+v", r.Filters)
+		if f := (filters{r.ToTLS, r.Rewrite, r.Timeout, r.MaxBody}); f != (filters{}) {
+			fmt.Fprintf(&b, " %+v", f)
 		}
 		b.WriteString("\n")
 	}

@@ -53,7 +53,7 @@ func BenchmarkProxy(b *testing.B) {
 	pool.Set(addresses(server.URL))
 	defer pool.Set(nil)
 	p := NewProxy(Config{HTTPPort: 80, Metrics: NewMetrics("ingress")})
-	p.Swap(NewTable([]Rule{{Match: Match{Path: "/"}, Owner: Owner{"ns", "web"}, Backends: []Backend{{ref, 1}}}}, func(Ref) *Pool { return pool }), nil)
+	p.Swap(NewTable([]Rule{{Match: Match{Path: "/"}, Owner: Owner{"ns", "web"}, Backends: []Backend{{Ref: ref, Weight: 1}}}}, func(Ref) *Pool { return pool }), nil)
 	front := httptest.NewServer(p)
 	defer front.Close()
 	for name, at := range map[string]string{"direct": server.URL, "proxied": front.URL} {

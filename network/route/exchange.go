@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -22,12 +23,14 @@ var (
 
 // exchange is one request on its way. It is the proxy's RoundTripper for that one.
 type exchange struct {
-	way  *way
-	pool *Pool
-	out  *answer
-	port string // at which the request came in
+	way     *way
+	pool    *Pool
+	backend *Backend
+	out     *answer
+	port    string // at which the request came in
 	// client is its address.
 	client string
+	origin string // of the page that asks, as the client says
 	log    *slog.Logger
 	// slow ends the request if it is not stopped.
 	slow *time.Timer
@@ -42,11 +45,17 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	}
 	out.URL.RawQuery = in.URL.RawQuery // as it was, also where it is malformed
 	out.Trailer = in.Trailer           // it is filled in when the body is over
-	if x.way.Rewrite != "" {
-		escaped := rewritten(in.URL.EscapedPath(), x.way.depth, x.way.Rewrite)
+	if x.way.Rewrite != "" || x.way.FullPath != "" {
+		escaped := x.way.FullPath
+		if escaped == "" {
+			escaped = rewritten(in.URL.EscapedPath(), x.way.depth, x.way.Rewrite)
+		}
 		if plain, err := url.PathUnescape(escaped); err == nil {
 			out.URL.Path, out.URL.RawPath = plain, escaped
 		}
+	}
+	if x.way.Hostname != "" {
+		out.Host = x.way.Hostname
 	}
 	proto := "http"
 	if in.TLS != nil {
@@ -59,14 +68,46 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	h["X-Forwarded-Host"] = []string{in.Host}
 	h["X-Forwarded-Port"] = []string{x.port}
 	delete(h, "Proxy") // programs take it for a setting of theirs
+	x.way.Request.apply(h)
+	x.backend.Request.apply(h)
 }
 
-// RoundTrip sends the request to an endpoint. Another one is tried if there was no connection, and otherwise only for requests
-// that have no effect by definition, if the endpoint has gone in the meantime: what has been sent may have been heard.
+// RoundTrip sends the request to an endpoint, and again where the rule says that what comes back is worth another attempt.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &unread{ReadCloser: r.Body}
 	}
+	for attempt := 1; ; attempt++ {
+		answer, err := x.attempt(r)
+		if !x.again(r, answer, err, attempt) {
+			return answer, err
+		}
+		if answer != nil {
+			_ = answer.Body.Close()
+		}
+		select {
+		case <-r.Context().Done():
+			return nil, context.Cause(r.Context())
+		case <-time.After(x.way.Retry.Backoff):
+		}
+	}
+}
+
+// again says that the rule asks for another attempt. A request with a body is sent once: what has been read of it is gone.
+func (x *exchange) again(r *http.Request, answer *http.Response, err error, attempt int) bool {
+	retry := x.way.Retry
+	switch {
+	case retry == nil || attempt > retry.Attempts || r.Context().Err() != nil || errors.Is(err, errNoEndpoint):
+		return false
+	case r.Body != nil && r.Body != http.NoBody:
+		return false
+	}
+	return err != nil || slices.Contains(retry.Codes, answer.StatusCode)
+}
+
+// attempt sends the request to an endpoint. Another one is tried if there was no connection, and otherwise only for requests
+// that have no effect by definition, if the endpoint has gone in the meantime: what has been sent may have been heard.
+func (x *exchange) attempt(r *http.Request) (*http.Response, error) {
 	var tried [maxTries]*endpoint
 	last := errNoEndpoint
 	for n := range maxTries {
@@ -99,9 +140,14 @@ func (x *exchange) send(e *endpoint, r *http.Request) (answer *http.Response, se
 	if x.pool.ref.Protocol == HTTPS {
 		r = watchSent(r, &sent)
 	}
+	r, stop := x.limit(r)
 	answer, err = e.transport.RoundTrip(r)
+	stop()
 	if err != nil {
 		e.release()
+		if errors.Is(context.Cause(r.Context()), errSlow) {
+			return nil, true, errSlow
+		}
 		if x.pool.ref.Protocol != HTTPS {
 			_, not := errors.AsType[*unreached](err)
 			sent = !not
@@ -120,6 +166,16 @@ func (x *exchange) send(e *endpoint, r *http.Request) (answer *http.Response, se
 	return answer, true, nil
 }
 
+// limit gives an endpoint its time to begin to answer. stop must be called when it has.
+func (x *exchange) limit(r *http.Request) (limited *http.Request, stop func()) {
+	if x.way.BackendTimeout <= 0 {
+		return r, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	timer := time.AfterFunc(x.way.BackendTimeout, func() { cancel(errSlow) })
+	return r.WithContext(ctx), func() { timer.Stop() }
+}
+
 // fail answers a request for which there is no other answer.
 func (x *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
 	code, text := http.StatusBadGateway, "the backend did not answer\n"
@@ -130,7 +186,7 @@ func (x *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
 		code, text = http.StatusServiceUnavailable, noEndpoint
 	case large:
 		code, text = http.StatusRequestEntityTooLarge, tooLarge
-	case errors.Is(context.Cause(r.Context()), errSlow):
+	case errors.Is(err, errSlow), errors.Is(context.Cause(r.Context()), errSlow):
 		code, text = http.StatusGatewayTimeout, "the backend did not answer in time\n"
 	case r.Context().Err() != nil:
 		x.out.code = clientGone

@@ -33,6 +33,9 @@ const (
 	noRule     = "there is nothing here\n"
 	noEndpoint = "the backend has no endpoint that is ready\n"
 	tooLarge   = "the request is larger than it may be\n"
+	noBackend  = "the rule has no backend that is valid\n"
+	// misdirected answers requests for a host that is served under another TLS name than the connection was made for.
+	misdirected = "this connection is not for that host\n"
 )
 
 // Config says what a proxy is told once.
@@ -48,6 +51,8 @@ type Proxy struct {
 	Config
 	table    atomic.Pointer[Table]
 	certs    atomic.Pointer[map[string]*Certificate]
+	sections atomic.Pointer[[]Section] // nil while there is one table for all
+	copies   chan struct{}             // a place for each copy of a request that is on its way to a mirror
 	fallback fallback
 	buffers  buffers
 	// forwarding is what all requests have in common.
@@ -59,7 +64,7 @@ func NewProxy(c Config) *Proxy {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Proxy{Config: c}
+	p := &Proxy{Config: c, copies: make(chan struct{}, maxMirrored)}
 	p.forwarding = httputil.ReverseProxy{BufferPool: &p.buffers, ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug)}
 	p.Swap(NewTable(nil, nil), nil)
 	return p
@@ -109,17 +114,31 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		say(a, http.StatusBadRequest, "the path is not one that can be served\n")
 		return
 	}
-	way := p.table.Load().find(r, path)
+	table, code := p.tableFor(r)
+	if code != 0 {
+		say(a, code, misdirected)
+		return
+	}
+	var way *way
+	if table != nil {
+		way = table.find(r, path)
+	}
 	if way == nil {
 		say(a, http.StatusNotFound, noRule)
 		return
 	}
 	owner = way.Owner
-	if way.ToTLS && r.TLS == nil {
-		p.toTLS(a, r)
+	if way.CORS != nil && way.CORS.answerPreflight(a, r) {
 		return
 	}
-	p.forward(a, r, way)
+	switch {
+	case way.ToTLS && r.TLS == nil:
+		p.toTLS(a, r)
+	case way.Redirect != nil:
+		p.redirect(a, r, way)
+	default:
+		p.forward(a, r, way)
+	}
 }
 
 // addressOf is the address of who asks.
@@ -133,14 +152,21 @@ func addressOf(r *http.Request) string {
 
 // forward sends a request to a backend of its rule, and the answer back.
 func (p *Proxy) forward(a *answer, r *http.Request, way *way) {
-	pool := way.pool(rand.Int()) //nolint:gosec // G404: who can guess it gains nothing
-	x := &exchange{way: way, pool: pool, out: a, port: strconv.Itoa(p.HTTPPort), client: addressOf(r), log: p.Log}
-	if r.TLS != nil {
-		x.port = strconv.Itoa(p.HTTPSPort)
-	}
-	if x.pool == nil {
+	to := way.choose(rand.Int()) //nolint:gosec // G404: who can guess it gains nothing
+	switch {
+	case to == nil && way.Refusal != 0:
+		say(a, way.Refusal, noBackend)
+		return
+	case to != nil && to.backend.Broken:
+		say(a, http.StatusInternalServerError, noBackend)
+		return
+	case to == nil || to.pool == nil:
 		say(a, http.StatusServiceUnavailable, noEndpoint)
 		return
+	}
+	x := &exchange{way: way, pool: to.pool, backend: &to.backend, out: a, port: strconv.Itoa(p.HTTPPort), client: addressOf(r), origin: r.Header.Get("Origin"), log: p.Log}
+	if r.TLS != nil {
+		x.port = strconv.Itoa(p.HTTPSPort)
 	}
 	if way.MaxBody > 0 && r.ContentLength > way.MaxBody {
 		a.Header().Set("Connection", "close") // what follows is not read
@@ -170,8 +196,14 @@ func (p *Proxy) forward(a *answer, r *http.Request, way *way) {
 			_ = a.control.EnableFullDuplex()
 		}
 	}
+	if len(way.mirrors) > 0 {
+		defer p.mirror(x, in)()
+	}
 	proxy := p.forwarding
 	proxy.Rewrite, proxy.Transport, proxy.ErrorHandler = x.rewrite, x, x.fail
+	if x.changesAnswer() {
+		proxy.ModifyResponse = x.changeAnswer
+	}
 	proxy.ServeHTTP(a, in)
 }
 

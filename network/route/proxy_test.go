@@ -75,7 +75,7 @@ func (f *front) to(protocol Protocol, filters Filters, endpoints ...string) {
 	f.t.Helper()
 	ref := Ref{Namespace: "ns", Service: "web", Number: 80, Protocol: protocol}
 	f.pool(ref).Set(addresses(endpoints...))
-	f.swap(Rule{Match: Match{Path: "/"}, Owner: Owner{"ns", "web"}, Backends: []Backend{{ref, 1}}, Filters: filters})
+	f.swap(Rule{Match: Match{Path: "/"}, Owner: Owner{"ns", "web"}, Backends: []Backend{{Ref: ref, Weight: 1}}, Filters: filters})
 }
 
 func addresses(urls ...string) (out []netip.AddrPort) {
@@ -184,7 +184,7 @@ func TestAnswersOfTheProxy(t *testing.T) {
 		return Ref{Namespace: "ns", Service: name, Number: 80, Protocol: p}
 	}
 	rule := func(path, to string, filters Filters) Rule {
-		return Rule{Match: Match{Path: path}, Backends: []Backend{{ref(to, HTTP), 1}}, Filters: filters}
+		return Rule{Match: Match{Path: path}, Backends: []Backend{{Ref: ref(to, HTTP), Weight: 1}}, Filters: filters}
 	}
 	f := newFront(t)
 	f.pool(ref("web", HTTP)).Set(addresses(b.URL))

@@ -13,6 +13,7 @@ type Table struct {
 	hosts map[string]*host // by name, "*.example.com" among them
 	any   *host
 	ways  []*way
+	deep  bool // wildcards stand for one or more labels
 }
 
 // host are the rules of one.
@@ -34,11 +35,20 @@ type way struct {
 	depth    int // how many elements of the path match
 	backends []weighted
 	total    int
+	mirrors  []*Pool // of Mirrors
 }
 
 type weighted struct {
-	pool *Pool
-	upTo int
+	pool    *Pool
+	upTo    int
+	backend Backend
+}
+
+// AnyDepth makes wildcards of the table stand for one label or more, as those of the Gateway API do. It is for a table that is not in use
+// yet.
+func (t *Table) AnyDepth() *Table {
+	t.deep = true
+	return t
 }
 
 // NewTable makes a table of rules. The pools of their backends are asked for by name; one that is nil has no endpoints.
@@ -49,8 +59,15 @@ func NewTable(rules []Rule, pool func(Ref) *Pool) *Table {
 		for _, b := range r.Backends {
 			if b.Weight > 0 {
 				w.total += b.Weight
-				w.backends = append(w.backends, weighted{pool(b.Ref), w.total})
+				to := weighted{upTo: w.total, backend: b}
+				if !b.Broken {
+					to.pool = pool(b.Ref)
+				}
+				w.backends = append(w.backends, to)
 			}
+		}
+		for _, m := range r.Mirrors {
+			w.mirrors = append(w.mirrors, pool(m.Ref))
 		}
 		h := t.any
 		if r.Host != "" {
@@ -97,9 +114,9 @@ func (h *host) add(w *way) {
 	}
 }
 
-// insert keeps those with more conditions first.
+// insert keeps narrower ones first.
 func insert(list []*way, w *way) []*way {
-	at := slices.IndexFunc(list, func(o *way) bool { return o.conditions() < w.conditions() })
+	at := slices.IndexFunc(list, func(o *way) bool { return w.narrower(&o.Match) < 0 })
 	if at < 0 {
 		at = len(list)
 	}
@@ -108,28 +125,40 @@ func insert(list []*way, w *way) []*way {
 
 // find is the way of a request, whose path is canonical.
 func (t *Table) find(r *http.Request, path string) *way {
-	name := hostOf(r.Host)
-	exact, wild := t.hosts[name], (*host)(nil)
-	if at := strings.IndexByte(name, '.'); at > 0 {
-		wild = t.wild(name, at)
-	}
-	for _, h := range [...]*host{exact, wild, t.any} {
-		if h == nil {
-			continue
-		}
+	var held [8]*host
+	hosts := t.hostsFor(hostOf(r.Host), held[:0])
+	for _, h := range hosts {
 		if w := h.find(r, path); w != nil {
 			return w
 		}
 	}
-	for _, h := range [...]*host{exact, wild, t.any} {
-		if h == nil {
-			continue
-		}
-		if w := first(h.rest, r); w != nil {
+	for _, h := range hosts {
+		if w := first(h.rest, r, path); w != nil {
 			return w
 		}
 	}
 	return nil
+}
+
+// hostsFor appends the hosts whose rules are for a name, the most exact one first.
+func (t *Table) hostsFor(name string, to []*host) []*host {
+	if h := t.hosts[name]; h != nil {
+		to = append(to, h)
+	}
+	for begin := 0; ; {
+		at := strings.IndexByte(name[begin:], '.')
+		if at < 0 || begin+at == 0 {
+			break
+		}
+		if h := t.wild(name, begin+at); h != nil {
+			to = append(to, h)
+		}
+		if !t.deep {
+			break
+		}
+		begin += at + 1
+	}
+	return append(to, t.any)
 }
 
 // wild finds the rules for every name with one more label.
@@ -145,19 +174,19 @@ func (t *Table) wild(name string, at int) *host {
 
 func (h *host) find(r *http.Request, path string) *way {
 	if len(h.exact) > 0 {
-		if w := first(h.exact[path], r); w != nil {
+		if w := first(h.exact[path], r, path); w != nil {
 			return w
 		}
 	}
 	n := &h.root
-	best := first(n.ways, r)
+	best := first(n.ways, r, path)
 	rest := path[1:]
 	for len(n.children) > 0 {
 		element, tail, more := strings.Cut(rest, "/")
 		if n = n.children[element]; n == nil {
 			break
 		}
-		if w := first(n.ways, r); w != nil {
+		if w := first(n.ways, r, path); w != nil {
 			best = w
 		}
 		if !more {
@@ -168,9 +197,9 @@ func (h *host) find(r *http.Request, path string) *way {
 	return best
 }
 
-func first(list []*way, r *http.Request) *way {
+func first(list []*way, r *http.Request, path string) *way {
 	for _, w := range list {
-		if w.takes(r) {
+		if w.takes(r, path) {
 			return w
 		}
 	}
@@ -178,7 +207,10 @@ func first(list []*way, r *http.Request) *way {
 }
 
 // takes says that the conditions beside host and path hold.
-func (w *way) takes(r *http.Request) bool {
+func (w *way) takes(r *http.Request, path string) bool {
+	if w.LastElement != "" && path[strings.LastIndexByte(path, '/')+1:] != w.LastElement {
+		return false
+	}
 	if w.Method != "" && w.Method != r.Method {
 		return false
 	}
@@ -198,18 +230,18 @@ func (w *way) takes(r *http.Request) bool {
 	return true
 }
 
-// pool chooses among the backends; at is a number that is as likely as any other.
-func (w *way) pool(at int) *Pool {
+// choose returns one of the backends; at is a number that is as likely as any other. Nil says that there is none.
+func (w *way) choose(at int) *weighted {
 	switch len(w.backends) {
 	case 0:
 		return nil
 	case 1:
-		return w.backends[0].pool
+		return &w.backends[0]
 	}
 	at %= w.total
-	for _, b := range w.backends {
-		if at < b.upTo {
-			return b.pool
+	for i := range w.backends {
+		if at < w.backends[i].upTo {
+			return &w.backends[i]
 		}
 	}
 	return nil
@@ -240,5 +272,5 @@ func (m *Match) Key() string {
 		path = ""
 	case Exact:
 	}
-	return fmt.Sprintf("%q %s %q %q %q %q", m.Host, m.Kind, path, m.Method, m.Headers, m.Query)
+	return fmt.Sprintf("%q %s %q %q %q %q %q", m.Host, m.Kind, path, m.LastElement, m.Method, m.Headers, m.Query)
 }

@@ -103,13 +103,13 @@ func TestRewritten(t *testing.T) {
 // TestWeights shows that backends get their share.
 func TestWeights(t *testing.T) {
 	pools := map[Ref]*Pool{}
-	table := NewTable([]Rule{{Match: Match{Path: "/"}, Backends: []Backend{{Ref{Service: "a"}, 3}, {Ref{Service: "off"}, 0}, {Ref{Service: "b"}, 1}}}}, func(r Ref) *Pool {
+	table := NewTable([]Rule{{Match: Match{Path: "/"}, Backends: []Backend{{Ref: Ref{Service: "a"}, Weight: 3}, {Ref: Ref{Service: "off"}}, {Ref: Ref{Service: "b"}, Weight: 1}}}}, func(r Ref) *Pool {
 		pools[r] = NewPool(r)
 		return pools[r]
 	})
 	got := map[string]int{}
 	for i := range 400 {
-		got[table.ways[0].pool(i).ref.Service]++
+		got[table.ways[0].choose(i).pool.ref.Service]++
 	}
 	if got["a"] != 300 || got["b"] != 100 {
 		t.Errorf("400 requests went %v", got)

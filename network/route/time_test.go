@@ -56,7 +56,7 @@ func inMemory(t *testing.T, filters Filters, handler http.HandlerFunc, play func
 		tr.DialContext = back.dial
 		pool.live.Store(&[]*endpoint{{addr: "10.0.0.1:80", transport: tr}})
 		p := NewProxy(Config{HTTPPort: 80})
-		p.Swap(NewTable([]Rule{{Match: Match{Path: "/"}, Backends: []Backend{{ref, 1}}, Filters: filters}}, func(Ref) *Pool { return pool }), nil)
+		p.Swap(NewTable([]Rule{{Match: Match{Path: "/"}, Backends: []Backend{{Ref: ref, Weight: 1}}, Filters: filters}}, func(Ref) *Pool { return pool }), nil)
 		a, b := p.Server(), &http.Server{Handler: handler}
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = a.Serve(front) })

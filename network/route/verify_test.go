@@ -39,7 +39,7 @@ func TestEndpointsProveWhoTheyAre(t *testing.T) {
 			f := newFront(t)
 			ref := Ref{Namespace: "ns", Service: "web", Number: 80, Protocol: HTTPS, CA: x.ca}
 			f.pool(ref).Set(addresses(x.url))
-			f.swap(Rule{Match: Match{Path: "/"}, Owner: Owner{"ns", "web"}, Backends: []Backend{{ref, 1}}})
+			f.swap(Rule{Match: Match{Path: "/"}, Owner: Owner{"ns", "web"}, Backends: []Backend{{Ref: ref, Weight: 1}}})
 			asked = 0
 			if code, text, _ := get(t, clientOf(t), "http://"+f.http+"/"); code != x.code || asked != x.asked {
 				t.Errorf("%d %q, and %d requests came", code, text, asked)

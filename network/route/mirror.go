@@ -1,0 +1,108 @@
+package route
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+const (
+	// maxMirrored bounds the copies of requests that are on their way; further ones are left out.
+	maxMirrored = 256
+	// maxMirroredBody is the largest body that is copied.
+	maxMirroredBody = 64 << 10
+	mirrorTimeout   = 10 * time.Second
+)
+
+// mirror prepares the copies of a request. What it returns sends them, when the request itself is over and its body is known.
+func (p *Proxy) mirror(x *exchange, in *http.Request) (send func()) {
+	var chosen []*Pool
+	for i, m := range x.way.Mirrors {
+		if pool := x.way.mirrors[i]; pool != nil && rand.IntN(max(m.Denominator, 1)) < m.Numerator { //nolint:gosec // G404: who can guess it gains nothing
+			chosen = append(chosen, pool)
+		}
+	}
+	if len(chosen) == 0 {
+		return func() {}
+	}
+	header, body := in.Header.Clone(), &recording{}
+	if in.Body != nil && in.Body != http.NoBody {
+		in.Body = &recorded{in.Body, body}
+	}
+	return func() {
+		if body.cut {
+			return
+		}
+		for _, pool := range chosen {
+			select {
+			case p.copies <- struct{}{}:
+			default:
+				continue // there are too many
+			}
+			r := in.Clone(context.WithoutCancel(in.Context()))
+			r.Header, r.Trailer = header.Clone(), nil
+			go func() {
+				defer func() { <-p.copies }()
+				sendCopy(x, pool, r, body.Bytes())
+			}()
+		}
+	}
+}
+
+// sendCopy sends a copy of a request, and reads the answer for nobody.
+func sendCopy(x *exchange, pool *Pool, r *http.Request, body []byte) {
+	ctx, stop := context.WithTimeout(r.Context(), mirrorTimeout)
+	defer stop()
+	e := pool.take(x.client, nil)
+	if e == nil {
+		return
+	}
+	defer e.release()
+	r = r.WithContext(ctx)
+	r.RequestURI, r.URL.Scheme, r.URL.Host = "", "http", e.addr
+	if pool.ref.Protocol == HTTPS {
+		r.URL.Scheme = "https"
+	}
+	for _, name := range []string{"Connection", "Upgrade", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Proxy-Connection", "Proxy"} {
+		r.Header.Del(name)
+	}
+	x.way.Request.apply(r.Header)
+	r.Body, r.ContentLength = http.NoBody, 0
+	if len(body) > 0 {
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	answer, err := e.transport.RoundTrip(r)
+	if err != nil {
+		x.log.DebugContext(ctx, "a copy of a request could not be sent", "rule", x.way.Owner.String(), "backend", pool.ref.String(), "err", err)
+		return
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxMirroredBody))
+	_ = answer.Body.Close()
+}
+
+// recording is what has been read of a body; cut says that there was more than is copied.
+type recording struct {
+	bytes.Buffer
+	cut bool
+}
+
+type recorded struct {
+	io.ReadCloser
+	to *recording
+}
+
+func (r *recorded) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	switch {
+	case r.to.cut:
+	case r.to.Len()+n > maxMirroredBody:
+		r.to.cut = true
+		r.to.Reset()
+	default:
+		r.to.Write(p[:n])
+	}
+	return n, err
+}
