@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"sync"
 	"time"
@@ -189,10 +190,11 @@ func (c *Clients) Close() {
 	clear(c.transports)
 }
 
-// url is where requests for an endpoint go. The host of a Service is its name, which is never looked up.
+// url is where requests for an endpoint go. The host of a Service is its name, which is never looked up. The path is a clean one, as those
+// who configure extensions of Kubernetes know it: without dots, doubled slashes and a slash at its end.
 func (e *Endpoint) url() (*url.URL, error) {
 	if s := e.Service; s != nil {
-		return &url.URL{Scheme: "https", Host: net.JoinHostPort(s.host(), strconv.Itoa(s.port())), Path: s.Path}, nil
+		return &url.URL{Scheme: "https", Host: net.JoinHostPort(s.host(), strconv.Itoa(s.port())), Path: path.Join("/", s.Path)}, nil
 	}
 	if e.URL == "" {
 		return nil, errors.New("webhook configuration must have either service or URL")
@@ -204,7 +206,7 @@ func (e *Endpoint) url() (*url.URL, error) {
 	if u.Scheme != "https" {
 		return nil, fmt.Errorf("the URL of an extension begins with https, not with %q", u.Scheme)
 	}
-	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}, nil
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: path.Join("/", u.Path)}, nil
 }
 
 // host is the name that the certificate of the servers behind a Service must have.

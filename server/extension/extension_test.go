@@ -62,6 +62,9 @@ func TestURL(t *testing.T) {
 		"system roots":  {Endpoint{URL: s.URL}, "certificate signed by unknown authority"},
 		"insecure":      {Endpoint{URL: s.URL + "/x", Insecure: true}, "200 HTTP/1.1 /x"},
 		"broken bundle": {Endpoint{URL: s.URL, CABundle: broken}, "unable to parse bytes as PEM block"},
+		"dots":          {Endpoint{URL: s.URL + "//a/./b/../c%2fd//", CABundle: ca}, "200 HTTP/1.1 /a/c/d"},
+		"climbs":        {Endpoint{URL: s.URL + "/../../x", CABundle: ca}, "200 HTTP/1.1 /x"},
+		"no path":       {Endpoint{URL: s.URL, CABundle: ca}, "200 HTTP/1.1 /"},
 		"plain HTTP":    {Endpoint{URL: "http://localhost/x"}, `not with "http"`},
 		"nothing":       {Endpoint{}, "must have either service or URL"},
 	} {
@@ -121,6 +124,10 @@ func TestService(t *testing.T) {
 	}
 	e.Service.Path = "/b"
 	if got := get(t, c, e); got != "200 hook.ns.svc:443/b" {
+		t.Error(got)
+	}
+	e.Service.Path = "b//./x/../c/"
+	if got := get(t, c, e); got != "200 hook.ns.svc:443/b/c" {
 		t.Error(got)
 	}
 	if got := fmt.Sprint(dialed); got != "[n dead:1 n pod:1]" {
