@@ -27,8 +27,8 @@ type customs struct {
 	all  map[string]*custom.Resource
 	seen atomic.Int64 // the changes of the cache of definitions that are in the table
 
-	converting sync.Mutex // who holds it asks conversion webhooks again
-	managers   sync.Map   // of field owners: *fieldowners.Manager by customTarget
+	converting sync.Map // by schema.GroupResource: a chan struct{} with a place for who asks its conversion webhook again
+	managers   sync.Map // of field owners: *fieldowners.Manager by customTarget
 }
 
 // FollowDefinitions serves the custom resources of all definitions, and those of every later change, until the State is closed. It returns
@@ -207,8 +207,14 @@ func (s *State) reconvert(ctx context.Context, def *kind.Def, cache *watch.Cache
 	if c == nil || !c.ConvertsByWebhook() || len(cache.UnreadableKeys(prefix)) == 0 {
 		return nil
 	}
-	s.customs.converting.Lock()
-	defer s.customs.converting.Unlock()
+	// One at a time asks for a resource, and nobody waits for the webhook of another one.
+	place, _ := s.customs.converting.LoadOrStore(def.Resource(), make(chan struct{}, 1))
+	select {
+	case place.(chan struct{}) <- struct{}{}:
+		defer func() { <-place.(chan struct{}) }()
+	case <-ctx.Done():
+		return storeError(ctx.Err())
+	}
 	return storeError(cache.Retry(ctx, prefix))
 }
 

@@ -28,7 +28,7 @@ type Definition = apiextensionsv1.CustomResourceDefinition
 // Caller sends a request of a conversion to its webhook and returns the answer.
 type Caller func(ctx context.Context, hook *apiextensionsv1.WebhookClientConfig, body []byte) ([]byte, error)
 
-// Resource is a custom resource as its definition describes it. It is immutable.
+// Resource is a custom resource as its definition describes it. It is immutable, but for what it knows of its webhook.
 type Resource struct {
 	// Definition is shared and read-only.
 	Definition *Definition
@@ -40,6 +40,7 @@ type Resource struct {
 	versions map[string]*version
 	ctx      context.Context // of the server: objects are converted, and rules evaluated, for requests and for caches
 	call     Caller
+	patience patience // with the webhook
 	types    func() (Types, error)
 }
 

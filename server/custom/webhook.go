@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,9 +44,7 @@ func (r *Resource) ask(ctx context.Context, hook *apiextensionsv1.WebhookConvers
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithTimeout(ctx, conversionTimeout)
-	defer stop()
-	answer, err := r.call(ctx, hook.ClientConfig, body)
+	answer, err := r.asked(ctx, hook.ClientConfig, body)
 	if err != nil {
 		return nil, fmt.Errorf("conversion webhook for %v failed: %w", from, err)
 	}
@@ -65,6 +64,40 @@ func (r *Resource) ask(ctx context.Context, hook *apiextensionsv1.WebhookConvers
 	}
 	return out, restoreMeta(u, out)
 }
+
+// patience is what is known of a webhook that lets everybody wait.
+type patience struct {
+	mu    sync.Mutex // guards what follows
+	until time.Time  // nobody asks before
+	err   error
+}
+
+// restAfterTimeout is how long a webhook is not asked after it has used up its time. A list of a thousand objects that nobody converts then
+// costs one timeout, not a thousand.
+const restAfterTimeout = time.Second
+
+// asked sends a question to the webhook, unless that has just let somebody wait for nothing.
+func (r *Resource) asked(ctx context.Context, config *apiextensionsv1.WebhookClientConfig, body []byte) ([]byte, error) {
+	p := &r.patience
+	p.mu.Lock()
+	until, last := p.until, p.err
+	p.mu.Unlock()
+	if time.Now().Before(until) {
+		return nil, last
+	}
+	limited, stop := context.WithTimeout(ctx, conversionTimeout)
+	defer stop()
+	answer, err := r.call(limited, config, body)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		p.mu.Lock()
+		p.until, p.err = time.Now().Add(restAfterTimeout), err
+		p.mu.Unlock()
+	}
+	return answer, err
+}
+
+// maxReason bounds what a webhook may say about why it does not convert an object.
+const maxReason = 4 << 10
 
 // reviewOf is the question to a webhook, in the first version of the review that both sides know.
 func reviewOf(known []string, u *unstructured.Unstructured, to schema.GroupVersion, uid types.UID) ([]byte, error) {
@@ -106,7 +139,7 @@ func readReview(answer []byte, uid types.UID) ([]runtime.RawExtension, error) {
 	case review.APIVersion == versions[0] && got.UID != uid:
 		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, got.UID)
 	case got.Result.Status != metav1.StatusSuccess && got.Result.Message != "":
-		return nil, errors.New(got.Result.Message)
+		return nil, errors.New(got.Result.Message[:min(len(got.Result.Message), maxReason)])
 	case got.Result.Status != metav1.StatusSuccess:
 		return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", got.Result.Status)
 	}

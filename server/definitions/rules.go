@@ -21,6 +21,9 @@ import (
 // Validate checks a definition, or its change when old is not nil. Of the metadata it only reports a name that does not fit
 // the spec; the rest is the pipeline's.
 func Validate(ctx context.Context, c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	if e := checkPatterns(c, old); e != nil {
+		return field.ErrorList{e}
+	}
 	is, err := internal(c)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}

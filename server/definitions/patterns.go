@@ -1,0 +1,81 @@
+package definitions
+
+import (
+	"fmt"
+	"regexp/syntax"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// maxPatternCost bounds the regular expressions of one definition together, in instructions of their programs, of which the largest
+// definitions that people install have a few thousand. Ten thousand fields with the pattern "a{1,900}" would cost a minute and a gigabyte,
+// each time somebody asks for the schema.
+const maxPatternCost = 1 << 20
+
+// checkPatterns refuses a definition whose patterns cost too much. One that is stored already may stay as it is.
+func checkPatterns(c, old *apiextensionsv1.CustomResourceDefinition) *field.Error {
+	if patternCost(c) <= maxPatternCost || old != nil && patternCost(old) > maxPatternCost {
+		return nil
+	}
+	return field.Forbidden(field.NewPath("spec", "versions"), fmt.Sprintf("the patterns of all schemas together must compile to at most %d instructions", maxPatternCost))
+}
+
+// patternCost adds up the patterns of a definition, until that is too much.
+func patternCost(c *apiextensionsv1.CustomResourceDefinition) (cost int) {
+	for i := range c.Spec.Versions {
+		if s := c.Spec.Versions[i].Schema; s != nil {
+			addPatterns(s.OpenAPIV3Schema, &cost)
+		}
+	}
+	return cost
+}
+
+// addPatterns adds the patterns of a schema and of all within it.
+func addPatterns(s *apiextensionsv1.JSONSchemaProps, cost *int) {
+	if s == nil || *cost > maxPatternCost {
+		return
+	}
+	if s.Pattern != "" {
+		if re, err := syntax.Parse(s.Pattern, syntax.Perl); err == nil { // what is none is refused elsewhere
+			*cost += instructions(re)
+		}
+	}
+	for _, fields := range []map[string]apiextensionsv1.JSONSchemaProps{s.Properties, s.PatternProperties, s.Definitions} {
+		for _, f := range fields {
+			addPatterns(&f, cost)
+		}
+	}
+	for _, list := range [][]apiextensionsv1.JSONSchemaProps{s.AllOf, s.AnyOf, s.OneOf} {
+		for i := range list {
+			addPatterns(&list[i], cost)
+		}
+	}
+	addPatterns(s.Not, cost)
+	if s.Items != nil {
+		addPatterns(s.Items.Schema, cost)
+		for i := range s.Items.JSONSchemas {
+			addPatterns(&s.Items.JSONSchemas[i], cost)
+		}
+	}
+	for _, more := range []*apiextensionsv1.JSONSchemaPropsOrBool{s.AdditionalProperties, s.AdditionalItems} {
+		if more != nil {
+			addPatterns(more.Schema, cost)
+		}
+	}
+}
+
+// instructions is about how long the program of an expression is. The parser bounds how deep expressions are, and how often they repeat.
+func instructions(re *syntax.Regexp) int {
+	n := 1 + len(re.Rune)/2
+	if re.Op == syntax.OpLiteral {
+		n = len(re.Rune)
+	}
+	for _, sub := range re.Sub {
+		n += 1 + instructions(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		n *= max(re.Min+1, re.Max)
+	}
+	return n
+}
