@@ -189,7 +189,7 @@ func TestConversionWebhooksThatLie(t *testing.T) {
 				}
 			}
 			return true
-		}, failed + "failed: "},
+		}, failed + "failed: the answer has more than 16777216 bytes"},
 		{"a thousand beginnings", func(w http.ResponseWriter, _ *unstructured.Unstructured, _ *apiextensionsv1.ConversionReview) bool {
 			for range 1000 {
 				w.Header().Set("Link", strings.Repeat("x", 2000))
