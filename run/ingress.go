@@ -17,15 +17,17 @@ type IngressConfig struct {
 	Class string
 	// HTTPPort and HTTPSPort are open while an Ingress needs them; 0 for never.
 	HTTPPort, HTTPSPort int
+	// GatewayClass is the name of the GatewayClass that is made when the definitions of the Gateway API come; empty serves no Gateways.
+	GatewayClass string
 }
 
 func defaultIngress() IngressConfig {
-	return IngressConfig{Class: "proa", HTTPPort: 80, HTTPSPort: 443}
+	return IngressConfig{Class: "proa", HTTPPort: 80, HTTPSPort: 443, GatewayClass: "proa"}
 }
 
 // ingressSettings are those about Ingresses.
 func ingressSettings() []Setting {
-	return []Setting{
+	return append([]Setting{
 		{Name: "ingress-class", Help: "serve Ingresses of the class `NAME` (proa), which is made and is the default if there is no other; off serves none",
 			Set: one(func(c *Config, v string) error {
 				if c.Ingress.Class = v; v == "off" {
@@ -38,7 +40,7 @@ func ingressSettings() []Setting {
 			Set: one(func(c *Config, v string) (err error) { c.Ingress.HTTPPort, err = parsePort(v); return err })},
 		{Name: "ingress-https-port", Help: "serve them with TLS at port `N` (443); 0 for not",
 			Set: one(func(c *Config, v string) (err error) { c.Ingress.HTTPSPort, err = parsePort(v); return err })},
-	}
+	}, gatewaySettings()...)
 }
 
 func (c *Config) checkIngress() error {

@@ -233,6 +233,7 @@ func (s *Server) open(ctx context.Context) error {
 	s.queues = control.NewMetrics()
 	counts.Registry().MustRegister(s.queues, s.agents, s.webhooks, s.aggregator, s.kms.latency)
 	s.openIngress()
+	s.openGateway()
 	if s.Machine != nil {
 		counts.Registry().MustRegister(s.Machine.Collectors()...)
 	}

@@ -10,9 +10,9 @@ import (
 	"proa.dev/network/route"
 )
 
-// endpointsOf are the endpoints behind a port of a Service: those that are ready, or else those that still serve while they end.
+// EndpointsOf are the endpoints behind a port of a Service: those that are ready, or else those that still serve while they end.
 // A Service of two families is asked in its first, so that a Pod counts once. may says which addresses may be asked.
-func endpointsOf(svc *corev1.Service, ref route.Ref, endpointSlices []*discoveryv1.EndpointSlice, may func(netip.Addr) bool) []netip.AddrPort {
+func EndpointsOf(svc *corev1.Service, ref route.Ref, endpointSlices []*discoveryv1.EndpointSlice, may func(netip.Addr) bool) []netip.AddrPort {
 	families := []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
 	if svc != nil && len(svc.Spec.IPFamilies) > 0 && svc.Spec.IPFamilies[0] == corev1.IPv6Protocol {
 		slices.Reverse(families)
@@ -70,8 +70,8 @@ func portOf(s *discoveryv1.EndpointSlice, ref route.Ref) (uint16, bool) {
 	return 0, false
 }
 
-// reachable refuses addresses that mean this machine itself, or something beside it. The API refuses them too; this is for what
+// Reachable refuses addresses that mean this machine itself, or something beside it. The API refuses them too; this is for what
 // comes past it.
-func reachable(ip netip.Addr) bool {
+func Reachable(ip netip.Addr) bool {
 	return !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsUnspecified()
 }

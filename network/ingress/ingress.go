@@ -130,7 +130,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		Config: c, wake: make(chan struct{}, 1), status: make(chan struct{}, 1),
-		pools: map[route.Ref]*route.Pool{}, secrets: secrets{read: map[types.UID]parsed{}}, known: map[complaint]bool{}, dirty: clean(), reachable: reachable,
+		pools: map[route.Ref]*route.Pool{}, secrets: secrets{read: map[types.UID]parsed{}}, known: map[complaint]bool{}, dirty: clean(), reachable: Reachable,
 	}
 	s.proxy = route.NewProxy(route.Config{HTTPPort: c.HTTPPort, HTTPSPort: c.HTTPSPort, Metrics: c.Metrics, Log: c.Log})
 	s.plain = &door{port: c.HTTPPort, listen: c.Listen, proxy: s.proxy, lost: func() { signal(s.wake) }, log: c.Log, pause: firstPause}
@@ -335,8 +335,8 @@ func find[T kind.Object](v client.View, k key) (none T) {
 	return t
 }
 
-// byService finds the EndpointSlices of a Service. Others index the same view under the same name by the same values.
-func byService() client.Index {
+// ByService finds the EndpointSlices of a Service. Others index the same view under the same name by the same values.
+func ByService() client.Index {
 	return client.Index{Name: "service", Of: func(o kind.Object) []string {
 		if name := o.GetLabels()[discoveryv1.LabelServiceName]; name != "" {
 			return []string{o.GetNamespace() + "/" + name}
@@ -349,12 +349,12 @@ func byService() client.Index {
 func (s *Server) endpoints(ref route.Ref) []netip.AddrPort {
 	k := key{ref.Namespace, ref.Service}
 	var list []*discoveryv1.EndpointSlice
-	for o := range s.Slices.By(byService(), k.String()) {
+	for o := range s.Slices.By(ByService(), k.String()) {
 		if e, ok := o.(*discoveryv1.EndpointSlice); ok {
 			list = append(list, e)
 		}
 	}
-	return endpointsOf(find[*corev1.Service](s.Services, k), ref, list, s.reachable)
+	return EndpointsOf(find[*corev1.Service](s.Services, k), ref, list, s.reachable)
 }
 
 // certificates reads what the plan names.

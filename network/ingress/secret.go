@@ -27,7 +27,7 @@ func (s *secrets) load(secret *corev1.Secret) (*route.Certificate, error) {
 	p, ok := s.read[secret.UID]
 	if !ok || p.version != secret.ResourceVersion {
 		p = parsed{version: secret.ResourceVersion}
-		p.cert, p.err = parseCertificate(secret)
+		p.cert, p.err = ParseCertificate(secret)
 		s.read[secret.UID] = p
 	}
 	return p.cert, p.err
@@ -42,7 +42,8 @@ func (s *secrets) keep(used map[types.UID]bool) {
 	}
 }
 
-func parseCertificate(secret *corev1.Secret) (*route.Certificate, error) {
+// ParseCertificate reads the certificate and key of a Secret.
+func ParseCertificate(secret *corev1.Secret) (*route.Certificate, error) {
 	crt, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 	if len(crt) == 0 || len(key) == 0 {
 		return nil, fmt.Errorf("it needs %s and %s", corev1.TLSCertKey, corev1.TLSPrivateKeyKey)

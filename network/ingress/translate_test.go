@@ -143,7 +143,7 @@ func TestEndpoints(t *testing.T) {
 	textcase.Decide(t, "testdata/endpoints.txt", "=>", func(t *testing.T, in string) string {
 		t.Helper()
 		o := parse(t, in)
-		got := endpointsOf(o.services[key{"default", "web"}], route.Ref{Namespace: "default", Service: "web", Port: "http", Number: 80}, o.slices, reachable)
+		got := EndpointsOf(o.services[key{"default", "web"}], route.Ref{Namespace: "default", Service: "web", Port: "http", Number: 80}, o.slices, Reachable)
 		var out strings.Builder
 		for _, a := range got {
 			fmt.Fprintln(&out, a)
@@ -213,7 +213,7 @@ func TestReachable(t *testing.T) {
 	for text, want := range map[string]bool{
 		"10.0.0.1": true, "2001:db8::1": true, "127.0.0.1": false, "169.254.169.254": false, "::1": false, "0.0.0.0": false, "224.0.0.1": false, "fe80::1": false,
 	} {
-		if got := reachable(netip.MustParseAddr(text)); got != want {
+		if got := Reachable(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s: %v", text, got)
 		}
 	}

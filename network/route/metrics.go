@@ -64,3 +64,11 @@ func (m *Metrics) forget(old, now *Table) {
 		}
 	}
 }
+
+// Forget drops the numbers of an owner whose rules are in no table any more. Who uses SwapSections calls it.
+func (m *Metrics) Forget(o Owner) {
+	m.seconds.DeleteLabelValues(o.Namespace, o.Name)
+	for _, code := range m.codes {
+		m.requests.DeleteLabelValues(o.Namespace, o.Name, code)
+	}
+}

@@ -24,6 +24,8 @@ type Machine struct {
 	link *link.Config
 	// ingresses are the numbers of Ingresses; nil where they are not served.
 	ingresses *route.Metrics
+	// gateways are the numbers of the routes of Gateways; nil where they are not served.
+	gateways *route.Metrics
 }
 
 // Open makes the link between the nodes, which the server listens on too.
@@ -31,6 +33,9 @@ func (s *Machine) Open(of *run.Server) error {
 	s.Server = of
 	if s.ServesIngresses() {
 		s.ingresses = route.NewMetrics("ingress")
+	}
+	if s.ServesGateways() {
+		s.gateways = route.NewMetrics("route")
 	}
 	return s.openLink()
 }
@@ -48,12 +53,14 @@ func (s *Machine) NodeAddresses(node string) []netip.Addr {
 	return nil
 }
 
-// Collectors are the numbers of Ingresses.
-func (s *Machine) Collectors() []prometheus.Collector {
-	if s.ingresses == nil {
-		return nil
+// Collectors are the numbers of Ingresses and of the routes of Gateways.
+func (s *Machine) Collectors() (out []prometheus.Collector) {
+	for _, m := range []*route.Metrics{s.ingresses, s.gateways} {
+		if m != nil {
+			out = append(out, m)
+		}
 	}
-	return []prometheus.Collector{s.ingresses}
+	return out
 }
 
 // Start runs the nodes.
@@ -61,6 +68,7 @@ func (s *Machine) Start(ctx context.Context, wg *sync.WaitGroup) {
 	if s.Node.Name != "" {
 		wg.Go(func() { s.Persist(ctx, "node", func() error { return s.runNode(ctx) }) })
 		s.beginIngress(ctx, wg)
+		s.beginGateway(ctx, wg)
 	}
 	// "proa up" lets the server write there; who starts it otherwise takes care of its words.
 	wg.Go(func() { apart.BoundLog(ctx, filepath.Join(s.DataDir, "server.log"), apart.LogBytes, s.Log()) })

@@ -26,6 +26,9 @@ const OldKubectl = "v0.33.13"
 // folders below it, so that their versions never meet.
 const pins = "test/upstream/pins"
 
+// gatewayModule is the folder, seen from pins, of the module that runs the conformance suite of the Gateway API.
+const gatewayModule = "../../gateway"
+
 // program says how one upstream program is built from the pinned module.
 type program struct {
 	module string // whose version names the output folder
@@ -44,6 +47,7 @@ func programs() map[string]program {
 		helm       = "helm.sh/helm/v4"
 		helm3      = "helm.sh/helm/v3"
 		h2spec     = "github.com/summerwind/h2spec"
+		gateway    = "sigs.k8s.io/gateway-api/conformance"
 	)
 	return map[string]program{
 		"kube-apiserver":          {module: kubernetes, pkg: kubernetes + "/cmd/kube-apiserver"},
@@ -61,6 +65,8 @@ func programs() map[string]program {
 		"helm":                    {module: helm, pkg: helm + "/cmd/helm", pins: "helm", version: helm + "/internal/version.version"},
 		"helm3":                   {module: helm3, pkg: helm3 + "/cmd/helm", pins: "helm3", version: helm3 + "/internal/version.version"},
 		"h2spec":                  {module: h2spec, pkg: h2spec + "/cmd/h2spec", pins: "h2spec"},
+		"echo-basic":              {module: gateway, pkg: gateway + "/echo-basic", pins: gatewayModule},
+		"gateway.test":            {module: gateway, pkg: ".", pins: gatewayModule, test: true},
 	}
 }
 

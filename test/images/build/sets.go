@@ -23,6 +23,7 @@ func sets() []set {
 		{name: "pause", images: []string{"pause"}, own: []string{"cmd/pause"}, cook: cookPause},
 		{name: "busybox", images: []string{"busybox", "nonewprivs"}, busybox: true, programs: []string{"nonewprivs"}, cook: cookBusybox},
 		{name: "apiserver", images: []string{"sample-apiserver", "etcd"}, programs: []string{"sample-apiserver", "etcd"}, cook: cookAPIServer},
+		{name: "gateway", images: []string{"echo-basic"}, programs: []string{"echo-basic"}, cook: cookEcho},
 		{
 			name:     "debian",
 			images:   []string{"agnhost", "agnhost-prev", "nautilus", "kitten", "glibc-dns-testing", "nginx"},
@@ -77,6 +78,23 @@ func cookPause(in ingredients) ([]oci.Image, error) {
 	}
 	process := oci.Process{User: "65535:65535", Env: []string{usualPath}, Entrypoint: []string{"/pause"}, WorkingDir: "/"}
 	return []oci.Image{{Names: []string{k8s + "pause:3.10.2"}, Process: process, Layers: []oci.Layer{layer}}}, nil
+}
+
+// cookEcho makes the backend of the conformance suite of the Gateway API, under all names that its manifests have for it.
+func cookEcho(in ingredients) ([]oci.Image, error) {
+	t := oci.Tree{}
+	t.Put("echo-basic", 0o755, in.programs["echo-basic"])
+	t.Dir(0o1777, "tmp")
+	layer, err := t.Layer()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, version := range []string{"v1.5.1", "v1.6.0-dev.2", "v1.6.0-dev.3"} {
+		names = append(names, k8s+"gateway-api/echo-basic:"+version)
+	}
+	process := oci.Process{User: "65532:65532", Env: []string{usualPath}, Entrypoint: []string{"/echo-basic"}, WorkingDir: "/"}
+	return []oci.Image{{Names: names, Process: process, Layers: []oci.Layer{layer}}}, nil
 }
 
 func cookAPIServer(in ingredients) ([]oci.Image, error) {

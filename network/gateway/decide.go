@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+
+	gw "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// decide makes a plan of a world. It is a pure function: the same objects make the same plan in every server.
+func decide(w *world) *plan {
+	d := &decision{world: w, plan: plan{services: map[key]bool{}, secrets: map[key]bool{}, configMaps: map[key]bool{}}, byName: map[key]*gateway{}, bySet: map[key]*listenerSet{}}
+	ours := map[string]bool{}
+	for _, c := range sorted(w.classes) {
+		if c.Spec.ControllerName == Controller {
+			d.plan.classes = append(d.plan.classes, c)
+			ours[c.Name] = true
+		}
+	}
+	for _, g := range sorted(w.gateways) {
+		if ours[string(g.Spec.GatewayClassName)] {
+			d.addGateway(g)
+		}
+	}
+	for _, s := range sorted(w.listeners) {
+		d.addListenerSet(s)
+	}
+	for _, g := range d.plan.gateways {
+		findConflicts(g.listeners)
+	}
+	d.readPolicies()
+	d.attachRoutes()
+	return &d.plan
+}
+
+// decision is a plan that is being made.
+type decision struct {
+	*world
+	plan   plan
+	byName map[key]*gateway
+	bySet  map[key]*listenerSet
+	// backendPolicies are the policies for backends, by Service.
+	backendPolicies map[key][]*policy
+}
+
+// addGateway decides about a Gateway and its listeners.
+func (d *decision) addGateway(g *gw.Gateway) {
+	out := &gateway{Gateway: g}
+	out.refused = refuseGateway(g)
+	d.readGatewayTLS(out)
+	for i := range g.Spec.Listeners {
+		l := &listener{Listener: &g.Spec.Listeners[i], gateway: out}
+		d.readListener(l)
+		out.listeners = append(out.listeners, l)
+	}
+	d.plan.gateways = append(d.plan.gateways, out)
+	d.byName[keyOf(g)] = out
+}
+
+// refuseGateway says why a Gateway cannot be accepted as a whole.
+func refuseGateway(g *gw.Gateway) verdict {
+	if i := g.Spec.Infrastructure; i != nil && i.ParametersRef != nil {
+		return verdict{string(gw.GatewayReasonInvalidParameters), fmt.Sprintf("there are no parameters of the kind %s here", i.ParametersRef.Kind)}
+	}
+	for _, a := range g.Spec.Addresses {
+		if t := deref(a.Type, gw.IPAddressType); t != gw.IPAddressType {
+			return verdict{string(gw.GatewayReasonUnsupportedAddress), fmt.Sprintf("addresses of the type %s are not supported; %s is", t, gw.IPAddressType)}
+		}
+	}
+	return verdict{}
+}
+
+// readListener decides about a listener alone, whatever the others are.
+func (d *decision) readListener(l *listener) {
+	supported := kindsOf(l.Protocol)
+	if supported == nil {
+		l.refused = verdict{string(gw.ListenerReasonUnsupportedProtocol), fmt.Sprintf("the protocol %s is not served; HTTP, HTTPS and TLS are", l.Protocol)}
+		l.kinds = []gw.RouteGroupKind{}
+		return
+	}
+	l.kinds, l.references = allowedKinds(l.AllowedRoutes, supported)
+	if l.isSecure() && !l.passesTLS() {
+		d.readCertificates(l)
+		d.readClientValidation(l)
+	}
+}
+
+// kindsOf are the routes that a protocol can have; nil for a protocol that is not served.
+func kindsOf(p gw.ProtocolType) []string {
+	switch p {
+	case gw.HTTPProtocolType, gw.HTTPSProtocolType:
+		return []string{kindHTTPRoute, kindGRPCRoute}
+	case gw.TLSProtocolType:
+		return []string{kindTLSRoute}
+	}
+	return nil
+}
+
+// allowedKinds are the kinds that a listener takes, and what is wrong with the others that it names.
+func allowedKinds(allowed *gw.AllowedRoutes, supported []string) ([]gw.RouteGroupKind, verdict) {
+	out := []gw.RouteGroupKind{}
+	if allowed == nil || len(allowed.Kinds) == 0 {
+		for _, k := range supported {
+			out = append(out, gw.RouteGroupKind{Group: new(gw.Group(group)), Kind: gw.Kind(k)})
+		}
+		return out, verdict{}
+	}
+	var bad []string
+	for _, k := range allowed.Kinds {
+		known := false
+		for _, s := range supported {
+			known = known || deref(k.Group, group) == group && string(k.Kind) == s
+		}
+		if known {
+			out = append(out, gw.RouteGroupKind{Group: new(gw.Group(group)), Kind: k.Kind})
+		} else {
+			bad = append(bad, string(k.Kind))
+		}
+	}
+	if len(bad) > 0 {
+		return out, verdict{string(gw.ListenerReasonInvalidRouteKinds), "the protocol of the listener has no routes of the kind " + strings.Join(bad, ", ")}
+	}
+	return out, verdict{}
+}
+
+// findConflicts marks listeners that want the same port in ways that exclude each other. Those of the Gateway come before those of its
+// ListenerSets, and keep the port; among themselves, they all lose it.
+func findConflicts(list []*listener) {
+	for i, a := range list {
+		for _, b := range list[:i] {
+			why := conflict(a, b)
+			if why.isGood() {
+				continue
+			}
+			if a.conflicted.isGood() {
+				a.conflicted = why
+			}
+			if b.set == a.set && b.conflicted.isGood() {
+				b.conflicted = why
+			}
+		}
+	}
+}
+
+// conflict says why two listeners cannot have the same port.
+func conflict(a, b *listener) verdict {
+	switch {
+	case a.Port != b.Port || !a.refused.isGood() || !b.refused.isGood():
+		return verdict{}
+	case a.isSecure() != b.isSecure():
+		return verdict{string(gw.ListenerReasonProtocolConflict), fmt.Sprintf("port %d is used with another protocol by the listener %s", a.Port, b.Name)}
+	case a.host() == b.host():
+		return verdict{string(gw.ListenerReasonHostnameConflict), fmt.Sprintf("the listener %s has the same port and host name", b.Name)}
+	}
+	return verdict{}
+}
