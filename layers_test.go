@@ -80,6 +80,7 @@ var layers = []layer{
 	{"run/machine", "run client node network kinds hop errs kv", "nodes and the door for Ingresses live beside a control plane, which must do without them"},
 	{"run", "run/pki server store watch client control schedule node/simulate node/topology node/shutdown parts/carry kinds hop errs kv", "process life puts the parts together; what runs containers and moves traffic comes by the hook Machine"},
 	{"proatest/manifest", "", "it reads files"},
+	{"proatest/assets", "run", "it is a control plane under the names of other programs"},
 	{"proatest/envtest", "proatest run", "it starts what proatest starts, under the names of another library"},
 	{"proatest", "proatest/manifest run client kinds hop errs kv", "a test gets the same cluster that a process runs"},
 	{"cli", ". run client kinds hop errs trace why ui node/check", "commands are users of the system, not parts of it"},
@@ -310,6 +311,7 @@ func TestNoInit(t *testing.T) {
 // nobodysContext are the files that may make a context, with the reason.
 var nobodysContext = map[string]string{
 	"store/log.go":                 "a log line of etcd has no caller",
+	"proatest/assets/main.go":      "it is where a process begins",
 	"proatest/envtest/requests.go": "the functions of envtest take no context",
 }
 

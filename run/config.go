@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -101,6 +102,8 @@ type Config struct {
 
 	// Memory keeps the objects in memory only. Alone opens no socket: only this process reaches the cluster.
 	Memory, Alone bool
+	// Serving is the certificate that the API's port shows instead of one of the cluster's own authority; nil for that one.
+	Serving *tls.Certificate
 	// Loops chooses among the controllers, and may change them; nil runs them all.
 	Loops func([]control.Controller) []control.Controller
 	// Wrap stands between a controller and the cluster.

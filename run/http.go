@@ -1,6 +1,7 @@
 package run
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"time"
@@ -41,7 +42,7 @@ func httpSettings() []Setting {
 func (s *Server) newHTTPServer() *http.Server {
 	h := &http.Server{
 		Handler: s.front, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		TLSConfig:         authn.ServerTLS(s.pki.ServingCert),
+		TLSConfig:         authn.ServerTLS(s.servingCert),
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: server.WithSocket,
 	}
 	h.TLSConfig.CipherSuites = h2.CipherSuites() // of TLS 1.2; HTTP/2 allows no others
@@ -51,6 +52,14 @@ func (s *Server) newHTTPServer() *http.Server {
 	}
 	h2.Attach(h, h2.Config{Streams: maxStreams, Header: maxHeaderBytes, Greeting: readHeaderTimeout, Idle: idleTimeout, Log: s.log})
 	return h
+}
+
+// servingCert is the certificate that the API's port shows.
+func (s *Server) servingCert(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if s.Serving != nil {
+		return s.Serving, nil
+	}
+	return s.pki.ServingCert(hello)
 }
 
 // standardHTTP2 bounds the HTTP/2 server of net/http. A connection buffers as many bytes of bodies that nobody reads yet, and takes as large frames, as

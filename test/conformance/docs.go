@@ -67,6 +67,17 @@ func (r *record) markdown() string {
 	return b.String()
 }
 
+// withSections adds to a text the sections of its former version that it does not write itself: those of other suites.
+func withSections(text, former string) string {
+	for i, section := range strings.Split(former, "\n## ") {
+		title, _, _ := strings.Cut(section, "\n")
+		if i > 0 && !strings.Contains(text, "\n## "+title+"\n") {
+			text = strings.TrimRight(text, "\n") + "\n\n## " + strings.TrimRight(section, "\n") + "\n"
+		}
+	}
+	return text
+}
+
 // because is what is known about a test that does not pass.
 func because(name string) string {
 	for part, why := range map[string]string{

@@ -203,7 +203,11 @@ func conclude(f flags, root string, rec *record, results map[string]result) erro
 	if !filepath.IsAbs(docs) {
 		docs = filepath.Join(root, docs)
 	}
-	return os.WriteFile(docs, []byte(rec.markdown()), 0o644)
+	former, err := os.ReadFile(docs)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(docs, []byte(withSections(rec.markdown(), string(former))), 0o644)
 }
 
 // test is one test of the suite, as tests.json lists it.

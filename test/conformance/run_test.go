@@ -53,3 +53,19 @@ func TestReadReport(t *testing.T) {
 		}
 	}
 }
+
+// TestSectionsOfOthers writes the text again over one with sections of other suites.
+func TestSectionsOfOthers(t *testing.T) {
+	const text = "# Conformance\n\nnew\n\n## Not passed\n\n\n"
+	former := "# Conformance\n\nold\n\n## Not passed\n\n- old\n\n## Other\n\n| a |\n\n## Third\n\nx\n"
+	const want = "# Conformance\n\nnew\n\n## Not passed\n\n## Other\n\n| a |\n\n## Third\n\nx\n"
+	if got := withSections(text, former); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := withSections(want, want); got != want {
+		t.Errorf("again: got %q", got)
+	}
+	if got := withSections(text, ""); got != text {
+		t.Errorf("the first time: got %q", got)
+	}
+}

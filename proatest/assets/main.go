@@ -1,0 +1,49 @@
+// Command assets takes the place of the two programs that envtest starts, so that any suite which is written for envtest runs on proa as it is:
+// under the name kube-apiserver it is the API server of proa with the flags that envtest gives, under the name etcd it is nothing but healthy.
+// A folder with it under both names is what KUBEBUILDER_ASSETS wants.
+//
+// As with the real programs there are no controllers but those that kube-apiserver has in itself; the flag --controllers=* runs all.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if err := play(ctx, log, filepath.Base(os.Args[0]), os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+// play is the program of that name.
+func play(ctx context.Context, log *slog.Logger, name string, args []string) error {
+	var start func(context.Context, *slog.Logger, flags) error
+	var known map[string]bool
+	switch name {
+	case "etcd":
+		start, known = serveEtcd, etcdFlags()
+	case "kube-apiserver":
+		start, known = serveAPI, apiFlags()
+	default:
+		return fmt.Errorf("this program is called kube-apiserver or etcd, not %s", name)
+	}
+	given, err := parse(args, known)
+	if err != nil {
+		return err
+	}
+	if _, help := given["help"]; help {
+		printFlags(os.Stdout, known)
+		return nil
+	}
+	return start(ctx, log, given)
+}
