@@ -44,12 +44,14 @@ type seriesKey struct {
 	reason, action, controller string
 }
 
-// series is an Event that may happen again. It is over when it has not for a while.
+// series is an Event that may happen again. It is over when it has not for a while, and when there is something else to say: a message that is no
+// longer true is not counted on.
 type series struct {
-	stored *corev1.Event // as last written; nil while the first is on its way
-	count  int32
-	last   time.Time
-	wrote  time.Time
+	message string
+	stored  *corev1.Event // as last written; nil while the first is on its way
+	count   int32
+	last    time.Time
+	wrote   time.Time
 }
 
 const (
@@ -227,11 +229,11 @@ func (e *events) repeated(ev *corev1.Event) (*series, *corev1.Event) {
 	now := time.Now()
 	key := seriesKey{ev.InvolvedObject.UID, ev.Reason, ev.Action, ev.ReportingController}
 	s := e.series[key]
-	if s == nil || now.Sub(s.last) > seriesEnds {
+	if s == nil || s.message != ev.Message || now.Sub(s.last) > seriesEnds {
 		if len(e.series) >= mostSeries {
 			clear(e.series)
 		}
-		s = &series{count: 1, last: now}
+		s = &series{message: ev.Message, count: 1, last: now}
 		e.series[key] = s
 		return s, nil
 	}

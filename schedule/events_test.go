@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -76,5 +77,41 @@ func TestEventsWait(t *testing.T) {
 		}
 		stop()
 		<-done
+	})
+}
+
+// recorder keeps the words and counts of the Events that are written.
+type recorder struct {
+	client.Writer
+	words []string
+}
+
+func (r *recorder) Create(_ context.Context, _ schema.GroupResource, o kind.Object) (kind.Object, error) {
+	r.words = append(r.words, o.(*corev1.Event).Message)
+	return o, nil
+}
+
+func (r *recorder) Update(_ context.Context, _ schema.GroupResource, o kind.Object, _ string) (kind.Object, error) {
+	ev := o.(*corev1.Event)
+	r.words = append(r.words, fmt.Sprintf("%s x%d", ev.Message, ev.Series.Count))
+	return o, nil
+}
+
+// TestEventsSayWhatIsNew: what happens again is counted, and a new reason is said although the pod fails as before.
+func TestEventsSayWhatIsNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &recorder{}
+		e := newEvents(w, slog.New(slog.DiscardHandler))
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "1"}}
+		for _, words := range []string{"1 unschedulable", "1 unschedulable", "1 full", "1 full", "1 unschedulable"} {
+			if err := e.write(t.Context(), e.event(pod, "s", corev1.EventTypeWarning, "FailedScheduling", "Scheduling", words)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		want := []string{"1 unschedulable", "1 unschedulable x2", "1 full", "1 full x2", "1 unschedulable"}
+		if !slices.Equal(w.words, want) {
+			t.Errorf("written: %q, want %q", w.words, want)
+		}
 	})
 }
