@@ -13,6 +13,7 @@ import (
 	"time"
 
 	proa "proa.dev/run"
+	"proa.dev/test/ports"
 )
 
 // TestHelpOfEveryWord has every way to ask for help answered, that for help itself too.
@@ -80,7 +81,7 @@ func TestStatusOfAnotherUsersCluster(t *testing.T) {
 
 // TestTokenForAServerOnLoopback: a server that nodes cannot reach is said to be one.
 func TestTokenForAServerOnLoopback(t *testing.T) {
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", ports.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,14 +74,3 @@ func connect(t testing.TB, addr string) *Etcd {
 	})
 	return e
 }
-
-// freeAddr returns an address on which nobody listens.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lis.Close()
-	return lis.Addr().String()
-}

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"proa.dev/kv"
+	"proa.dev/test/ports"
 )
 
 func embed(t testing.TB, dir string) *Etcd {
@@ -230,7 +231,7 @@ func TestOrdinaryEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	addr, peer := freeAddr(t), freeAddr(t)
+	addr, peer := ports.Address(t), ports.Address(t)
 	cmd := exec.CommandContext(ctx, program, "--data-dir", dir, "--log-level", "error",
 		"--listen-client-urls", "http://"+addr, "--advertise-client-urls", "http://"+addr,
 		"--listen-peer-urls", "http://"+peer)

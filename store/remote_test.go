@@ -24,13 +24,14 @@ import (
 
 	"proa.dev/kv"
 	"proa.dev/store/etcdtest"
+	"proa.dev/test/ports"
 )
 
 func TestDialNobody(t *testing.T) {
 	if _, err := Dial(t.Context(), Config{}); err == nil {
 		t.Error("no endpoint is accepted")
 	}
-	addr := freeAddr(t)
+	addr := ports.Address(t)
 	if _, err := Dial(t.Context(), Config{Endpoints: []string{"http://" + addr}, Timeout: 50 * time.Millisecond}); err == nil {
 		t.Error("connected to nobody")
 	}

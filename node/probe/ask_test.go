@@ -15,6 +15,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"proa.dev/test/ports"
 )
 
 func handler(w http.ResponseWriter, r *http.Request) {
@@ -101,7 +103,7 @@ func TestHTTP(t *testing.T) {
 }
 
 func TestTCP(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", ports.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/server/discovery"
 	"proa.dev/server/extension"
+	"proa.dev/test/ports"
 )
 
 var wardle = schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
@@ -187,7 +188,7 @@ func TestUnavailable(t *testing.T) {
 		t.Errorf("discovery shows %+v", all)
 	}
 	w.set(apiregistrationv1.ConditionTrue)
-	w.at = closedPort(t)
+	w.at = ports.Address(t)
 	w.Clients.Close()
 	resp, body := w.get(t, flunders, nil)
 	if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "error trying to reach service: dial tcp") {
@@ -196,17 +197,6 @@ func TestUnavailable(t *testing.T) {
 	if w.Serves(schema.GroupVersion{Group: "apps", Version: "v1"}) {
 		t.Error("another group was taken over")
 	}
-}
-
-// closedPort is an address where nobody listens.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // Neither the core group nor the one of APIServices is ever served elsewhere: nobody could take that back.

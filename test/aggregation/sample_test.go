@@ -67,7 +67,7 @@ func TestSampleAPIServer(t *testing.T) {
 	bins := programs(t, "sample-apiserver", "etcd", "kubectl")
 	at := machineAddress(t)
 	c := start(t, bins)
-	port := freePort(t, at)
+	port := freePort(t)
 	cert, key := certificate(t, "api.wardle.svc")
 	c.run(apiService("v1alpha1", "wardle.example.com", "wardle", at, port, cert), "apply", "-f", "-")
 	c.run(wardleRoles, "apply", "-f", "-")
@@ -126,8 +126,8 @@ func TestSampleAPIServer(t *testing.T) {
 func (c *cluster) startSample(t *testing.T, bins map[string]string, at string, port int, cert, key []byte) *process {
 	t.Helper()
 	dir := t.TempDir()
-	etcd := fmt.Sprintf("http://127.0.0.1:%d", freePort(t, "127.0.0.1"))
-	peer := fmt.Sprintf("http://127.0.0.1:%d", freePort(t, "127.0.0.1"))
+	etcd := fmt.Sprintf("http://127.0.0.1:%d", freePort(t))
+	peer := fmt.Sprintf("http://127.0.0.1:%d", freePort(t))
 	launch(t, bins["etcd"], "--data-dir", dir+"/etcd", "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer, "--log-level", "error")
 	config, err := upstream.LoadConfig(c.Kubeconfig)

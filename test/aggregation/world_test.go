@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"proa.dev/proatest"
+	"proa.dev/test/ports"
 	"proa.dev/test/upstream"
 )
 
@@ -99,15 +100,14 @@ func machineAddress(t *testing.T) string {
 	return ""
 }
 
-// freePort is a port at an address where nobody listens.
-func freePort(t *testing.T, at string) int {
+// freePort is a port of this machine on which nobody listens.
+func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(at, "0"))
+	port, err := ports.Reserve(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	return port[0]
 }
 
 // certificate makes a certificate for the name of a Service that vouches for itself.

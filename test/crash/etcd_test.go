@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os/exec"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"proa.dev/test/ports"
 	"proa.dev/test/upstream"
 )
 
@@ -64,12 +64,7 @@ func startEtcd(t *testing.T, members int) *etcdCluster {
 func freeURLs(t *testing.T, n int) (urls []string) {
 	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		urls = append(urls, "http://"+l.Addr().String())
-		defer func() { _ = l.Close() }() // etcd listens there next
+		urls = append(urls, "http://"+ports.Address(t))
 	}
 	return urls
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +14,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"proa.dev/test/ports"
 )
 
 // binary is the proa under test.
@@ -57,12 +58,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cluster{T: t, dir: t.TempDir(), addr: l.Addr().String()}
-	_ = l.Close() // the server listens there next
+	c := &cluster{T: t, dir: t.TempDir(), addr: ports.Address(t)}
 	t.Cleanup(func() {
 		c.kill()
 		if t.Failed() {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"proa.dev/test/ports"
 )
 
 // Ctrl-C during "up" says what it left, and ends with 130.
@@ -26,7 +28,7 @@ func TestCtrlCDuringUpSaysWhatItLeft(t *testing.T) {
 	}
 	defer silent.Close()
 	data := filepath.Join(t.TempDir(), "a")
-	cmd := exec.Command(proa, "up", "--no-node", "--no-merge", "--data-dir", data, "--listen", "127.0.0.1:"+freePorts(t, 1)[0], "--etcd-servers", "http://"+silent.Addr().String())
+	cmd := exec.Command(proa, "up", "--no-node", "--no-merge", "--data-dir", data, "--listen", "127.0.0.1:"+ports.Strings(t, 1)[0], "--etcd-servers", "http://"+silent.Addr().String())
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()

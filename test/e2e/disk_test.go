@@ -16,6 +16,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"proa.dev/test/ports"
 )
 
 // onSmallDisk is set in the process of this test that has a small disk.
@@ -169,9 +171,9 @@ func (c *diskCluster) comesBack(namespace, name string) time.Duration {
 func fillsDisk(t *testing.T) {
 	disk := smallDisk(t)
 	c := &diskCluster{T: t, proa: os.Getenv("PROA_BIN"), disk: disk, data: filepath.Join(disk, "cluster")}
-	ports := freePorts(t, 2)
+	free := ports.Strings(t, 2)
 	begin := c.free()
-	c.up(ports[0])
+	c.up(free[0])
 	t.Cleanup(c.down)
 	t.Logf("a new cluster takes %d of %d MB", (begin-c.free())/1e6, begin/1e6)
 	if code, text := c.send("POST", "/api/v1/namespaces", `{"metadata":{"name":"big"}}`); code != http.StatusCreated {
@@ -189,7 +191,7 @@ func fillsDisk(t *testing.T) {
 	}
 	c.saysSo()
 	c.down()
-	if said := c.up(ports[1]); !strings.Contains(said, ":"+ports[1]) || !strings.Contains(said, "Warning: check storage-space failed") {
+	if said := c.up(free[1]); !strings.Contains(said, ":"+free[1]) || !strings.Contains(said, "Warning: check storage-space failed") {
 		t.Errorf("a start with another address says\n%s", said)
 	}
 	c.saysSo()

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"proa.dev/test/ports"
 	"proa.dev/test/upstream"
 )
 
@@ -110,9 +111,9 @@ func TestCluster(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
 			t.Parallel()
 			s := newScript(t, path, bins)
-			ports := freePorts(t, 2)
-			s.setenv("PORT1", ports[0])
-			s.setenv("PORT2", ports[1])
+			free := ports.Strings(t, 2)
+			s.setenv("PORT1", free[0])
+			s.setenv("PORT2", free[1])
 			s.setenv("KUBECONFIG", filepath.Join(s.work, "kubeconfig"))
 			t.Cleanup(func() {
 				for _, dir := range []string{"a", "b"} {

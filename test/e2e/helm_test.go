@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"proa.dev/test/ports"
 	"proa.dev/test/upstream"
 )
 
@@ -24,7 +25,7 @@ func TestHelm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := freePorts(t, 1)[0]
+	port := ports.Strings(t, 1)[0]
 	m := newMachine(t, bins, "--ingress-http-port", port, "--ingress-https-port", "0")
 	m.up()
 	m.load(archives(t, "tool", "busybox"))

@@ -13,18 +13,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"proa.dev/test/ports"
 )
 
 // TestIngress reaches containers from outside by the names that Ingresses have for them.
 func TestIngress(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)
-	ports := freePorts(t, 2)
-	m := newMachine(t, bins, "--ingress-http-port", ports[0], "--ingress-https-port", ports[1])
+	free := ports.Strings(t, 2)
+	m := newMachine(t, bins, "--ingress-http-port", free[0], "--ingress-https-port", free[1])
 	m.up()
 	m.load(archives(t, "tool"))
 	crt, key := ownCertificate(t, "tls.example.com")
-	env := map[string]string{"HTTP": ports[0], "HTTPS": ports[1], "CRT": crt, "KEY": key}
+	env := map[string]string{"HTTP": free[0], "HTTPS": free[1], "CRT": crt, "KEY": key}
 	for _, path := range scripts(t, "testdata/ingress") {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { m.script(t, path, env).run() })
 	}

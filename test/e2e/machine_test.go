@@ -14,6 +14,7 @@ import (
 	"time"
 
 	images "proa.dev/test/images/build"
+	"proa.dev/test/ports"
 	"proa.dev/test/registry"
 )
 
@@ -59,10 +60,10 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 			t.Fatal(err)
 		}
 	}
-	block, ports := networkBlock(), freePorts(t, 2)
-	m := &machine{t: t, bins: bins, dir: dir, address: "127.0.0.1:" + ports[0]}
+	block, free := networkBlock(), ports.Strings(t, 2)
+	m := &machine{t: t, bins: bins, dir: dir, address: "127.0.0.1:" + free[0]}
 	m.args = append([]string{
-		"--data-dir", m.data(), "--listen", m.address, "--node-port", ports[1], "--name", filepath.Base(dir), "--no-merge", "--node", "a",
+		"--data-dir", m.data(), "--listen", m.address, "--node-port", free[1], "--name", filepath.Base(dir), "--no-merge", "--node", "a",
 		"--cluster-cidr", fmt.Sprintf("10.%d.0.0/16", 128+block), "--service-cidr", fmt.Sprintf("10.%d.0.0/16", 192+block),
 		"--pod-manifest-path", filepath.Join(dir, "static"), "--registry-dir", filepath.Join(dir, "mirrors"),
 		// How full the disk of this machine is says nothing about proa.
@@ -234,7 +235,7 @@ func (m *machine) scriptIn(t *testing.T, path, ns string, env map[string]string)
 	s.setenv("PROA", m.bins["proa"])
 	s.setenv("DATA", m.data())
 	s.setenv("STATIC", filepath.Join(m.dir, "static"))
-	s.setenv("HOSTPORT", freePorts(t, 1)[0])
+	s.setenv("HOSTPORT", ports.Strings(t, 1)[0])
 	for k, v := range env {
 		s.setenv(k, v)
 	}

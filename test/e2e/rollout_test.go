@@ -8,6 +8,7 @@ import (
 
 	"proa.dev/test/chaos"
 	"proa.dev/test/lab"
+	"proa.dev/test/ports"
 	"proa.dev/test/upstream"
 )
 
@@ -18,7 +19,7 @@ func TestRollouts(t *testing.T) {
 	if why := lab.Missing(); why != "" {
 		t.Skip(why)
 	}
-	port := freePorts(t, 1)[0]
+	port := ports.Strings(t, 1)[0]
 	m := newMachine(t, bins, "--nodes", "2", "--ingress-http-port", port, "--ingress-https-port", "0")
 	m.up()
 	m.load(archives(t, "tool"))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -331,18 +330,4 @@ func split(line string) ([]string, error) {
 		words = append(words, word.String())
 	}
 	return words, nil
-}
-
-func freePorts(t *testing.T, n int) (out []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		_, port, _ := net.SplitHostPort(l.Addr().String())
-		out = append(out, port)
-	}
-	return out
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"proa.dev/test/ports"
 )
 
 // TestServices reaches Services of every type from Pods, from the node and from the world outside: a network namespace that is
@@ -15,7 +17,7 @@ import (
 func TestServices(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)
-	healthz := freePorts(t, 1)[0]
+	healthz := ports.Strings(t, 1)[0]
 	m := newMachine(t, bins, "--proxy-healthz", "127.0.0.1:"+healthz, "--external-ip-ranges", "192.0.2.77")
 	world, address := outside(t)
 	m.up()
@@ -24,7 +26,7 @@ func TestServices(t *testing.T) {
 	for _, path := range scripts(t, "testdata/services") {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
 			t.Parallel()
-			own := map[string]string{"LB": freePorts(t, 1)[0]}
+			own := map[string]string{"LB": ports.Strings(t, 1)[0]}
 			for k, v := range env {
 				own[k] = v
 			}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"proa.dev/test/ports"
 )
 
 // Kubelet says how a kubelet is started beside a system.
@@ -22,12 +24,12 @@ func (s *System) StartKubelet(ctx context.Context, k Kubelet) (pid int, err erro
 	if err != nil {
 		return 0, err
 	}
-	ports, err := freePorts(1)
+	free, err := ports.Reserve(1)
 	if err != nil {
 		return 0, err
 	}
 	file := filepath.Join(s.dir, "kubelet.json")
-	text, err := json.MarshalIndent(kubeletConfig(s.dir, ports[0], k), "", "  ")
+	text, err := json.MarshalIndent(kubeletConfig(s.dir, free[0], k), "", "  ")
 	if err != nil {
 		return 0, err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"proa.dev/test/ports"
 )
 
 // System is a control plane that runs as child processes of this one.
@@ -87,19 +88,19 @@ func Start(ctx context.Context, opts Options) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3)
+	free, err := ports.Reserve(3)
 	if err != nil {
 		return nil, err
 	}
 	if opts.Port != 0 {
-		ports[2] = opts.Port
+		free[2] = opts.Port
 	}
 	dir, err := folder(opts.Dir)
 	if err != nil {
 		return nil, err
 	}
 	s := &System{Name: "upstream", dir: dir, keep: opts.Dir != "", Kubeconfig: filepath.Join(dir, "admin.kubeconfig")}
-	if err := s.startUpstream(ctx, bins, ports, opts); err != nil {
+	if err := s.startUpstream(ctx, bins, free, opts); err != nil {
 		err = fmt.Errorf("%w\n%s", err, s.logs())
 		s.Stop()
 		return nil, err
@@ -125,20 +126,20 @@ func folder(dir string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-func (s *System) startUpstream(ctx context.Context, bins map[string]string, ports []int, opts Options) error {
-	server := "https://127.0.0.1:" + strconv.Itoa(ports[2])
+func (s *System) startUpstream(ctx context.Context, bins map[string]string, free []int, opts Options) error {
+	server := "https://127.0.0.1:" + strconv.Itoa(free[2])
 	if err := writePKI(s.dir, server); err != nil {
 		return err
 	}
-	etcd := "http://127.0.0.1:" + strconv.Itoa(ports[0])
+	etcd := "http://127.0.0.1:" + strconv.Itoa(free[0])
 	s.Started = time.Now()
-	if err := s.run(bins["etcd"], etcdArgs(s.dir, etcd, ports[1])...); err != nil {
+	if err := s.run(bins["etcd"], etcdArgs(s.dir, etcd, free[1])...); err != nil {
 		return err
 	}
 	if err := s.poll(ctx, http.DefaultClient, etcd+"/health"); err != nil {
 		return err
 	}
-	if err := s.run(bins["kube-apiserver"], apiserverArgs(s.dir, etcd, ports[2], opts)...); err != nil {
+	if err := s.run(bins["kube-apiserver"], apiserverArgs(s.dir, etcd, free[2], opts)...); err != nil {
 		return err
 	}
 	if err := s.waitReady(ctx); err != nil {
@@ -224,7 +225,7 @@ func StartProa(ctx context.Context, bin string, args ...string) (*System, error)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(1)
+	free, err := ports.Reserve(1)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +235,7 @@ func StartProa(ctx context.Context, bin string, args ...string) (*System, error)
 	}
 	data := filepath.Join(dir, "data")
 	s := &System{Name: "proa", dir: dir, Data: data, Kubeconfig: filepath.Join(data, "admin.kubeconfig"), Started: time.Now()}
-	args = append([]string{"server", "--data-dir", data, "--listen", "127.0.0.1:" + strconv.Itoa(ports[0])}, args...)
+	args = append([]string{"server", "--data-dir", data, "--listen", "127.0.0.1:" + strconv.Itoa(free[0])}, args...)
 	if err = s.run(bin, args...); err == nil {
 		err = s.waitReady(ctx)
 	}
@@ -434,20 +435,6 @@ func (s *System) Dead() string {
 		}
 	}
 	return ""
-}
-
-// freePorts finds n ports that are free on loopback now.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 func or(s, fallback string) string {

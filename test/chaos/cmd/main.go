@@ -16,7 +16,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -29,6 +28,7 @@ import (
 
 	"proa.dev/test/chaos"
 	images "proa.dev/test/images/build"
+	"proa.dev/test/ports"
 	"proa.dev/test/upstream"
 )
 
@@ -121,12 +121,12 @@ func (f flags) within(ctx context.Context, what string) (err error) {
 		}
 		err = errors.Join(err, f.command(context.WithoutCancel(ctx), "down", "--purge", "--data-dir", data), os.RemoveAll(dir))
 	}()
-	ports, err := freePorts(3)
+	free, err := ports.Reserve(3)
 	if err != nil {
 		return err
 	}
-	f.port = ports[2]
-	up := []string{"up", "--data-dir", data, "--listen", fmt.Sprint("127.0.0.1:", ports[0]), "--node-port", strconv.Itoa(ports[1]), "--name", filepath.Base(dir), "--no-merge",
+	f.port = free[2]
+	up := []string{"up", "--data-dir", data, "--listen", fmt.Sprint("127.0.0.1:", free[0]), "--node-port", strconv.Itoa(free[1]), "--name", filepath.Base(dir), "--no-merge",
 		"--image-gc-high-threshold", "100", "--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%"}
 	if f.nodes > 1 {
 		up = append(up, "--nodes", fmt.Sprint(f.nodes))
@@ -234,16 +234,4 @@ func (f flags) command(ctx context.Context, args ...string) error {
 		return fmt.Errorf("proa %s: %w", args[0], err)
 	}
 	return nil
-}
-
-func freePorts(n int) (out []int, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		out = append(out, l.Addr().(*net.TCPAddr).Port)
-	}
-	return out, nil
 }
