@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 
@@ -136,7 +137,7 @@ type checked struct {
 
 // RoundTrip sends a request.
 func (c checked) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := c.RoundTripper.RoundTrip(req)
+	resp, err := c.RoundTripper.RoundTrip(req.WithContext(untraced{req.Context()}))
 	if err != nil {
 		return nil, err
 	}
@@ -150,4 +151,17 @@ func (c checked) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.own.Del("Cache-Control")
 	}
 	return resp, nil
+}
+
+// untraced is a context of a request without the hooks by which the proxy library hands on what a server says before its answer: answers of
+// the codes 100 to 199. They would take the headers of this server with them, and have no end. Without hooks the transport bounds and drops them.
+type untraced struct{ context.Context }
+
+// Value hides the hooks.
+func (u untraced) Value(key any) any {
+	v := u.Context.Value(key)
+	if _, hooks := v.(*httptrace.ClientTrace); hooks {
+		return nil
+	}
+	return v
 }
