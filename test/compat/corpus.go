@@ -9,8 +9,10 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"math/big"
 	"os"
 	"os/exec"
@@ -28,6 +30,9 @@ type corpus struct {
 	full    map[string]map[string]any // every field filled
 	cases   map[string][]handCase
 	words   map[string]string
+	dir     string
+	custom  []*resource               // the kinds of custom.yaml
+	defined map[string]map[string]any // their definitions
 }
 
 // handCase is one hand-written request about a kind: a change to its minimal
@@ -51,19 +56,65 @@ type caseFile struct {
 	Cases []handCase `json:"cases"`
 }
 
-func loadCorpus(ctx context.Context, dir string) (*corpus, error) {
-	c := &corpus{minimal: map[string]string{}, full: map[string]map[string]any{}, cases: map[string][]handCase{}}
+func loadCorpus(ctx context.Context, dir string, words map[string]string) (*corpus, error) {
+	c := &corpus{dir: dir, minimal: map[string]string{}, full: map[string]map[string]any{}, cases: map[string][]handCase{}, defined: map[string]map[string]any{}}
 	var err error
 	if c.words, err = makeWords(); err != nil {
 		return nil, err
 	}
+	maps.Copy(c.words, words)
 	if err := c.loadMinimal(filepath.Join(dir, "minimal.yaml")); err != nil {
 		return nil, err
 	}
 	if err := c.loadCases(filepath.Join(dir, "cases")); err != nil {
 		return nil, err
 	}
-	return c, c.loadFull(ctx)
+	if err := c.loadFull(ctx); err != nil {
+		return nil, err
+	}
+	return c, c.loadCustom(filepath.Join(dir, "custom.yaml"))
+}
+
+// customKind is a document of custom.yaml.
+type customKind struct {
+	Definition map[string]any `json:"definition"`
+	Minimal    map[string]any `json:"minimal"` // without apiVersion and kind
+	Full       map[string]any `json:"full"`    // each field is tried by itself, and with bad values
+}
+
+// loadCustom reads the custom kinds. Each served version is a kind of its own.
+func (c *corpus) loadCustom(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for i, doc := range bytes.Split(data, []byte("\n---\n")) {
+		plain, err := yaml.YAMLToJSONStrict(doc)
+		if err != nil {
+			return fmt.Errorf("%s, document %d: %w", file, i, err)
+		}
+		var one customKind
+		d := json.NewDecoder(strings.NewReader(c.replace(string(plain), "", 0)))
+		d.DisallowUnknownFields()
+		d.UseNumber()
+		if err := d.Decode(&one); err != nil {
+			return fmt.Errorf("%s, document %d: %w", file, i, err)
+		}
+		for _, r := range definedResources(one.Definition) {
+			c.custom = append(c.custom, r)
+			c.defined[r.key()] = one.Definition
+			typed := func(o map[string]any) map[string]any {
+				o = clone(o)
+				o["apiVersion"], o["kind"] = r.apiVersion(), r.kind
+				return o
+			}
+			c.minimal[r.key()] = string(encode(typed(one.Minimal)))
+			if one.Full != nil {
+				c.full[r.key()] = typed(one.Full)
+			}
+		}
+	}
+	return nil
 }
 
 func (c *corpus) loadMinimal(file string) error {

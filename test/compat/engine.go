@@ -22,6 +22,8 @@ type step struct {
 	save  string // name under which a good answer is kept for later steps
 	must  bool   // upstream has to accept it, or the corpus is wrong
 	build func(*state) *call
+	until *regexp.Regexp // sent again until the answer matches
+	keep  *regexp.Regexp // what of the answer is compared, all if nil
 }
 
 // testCase is a list of steps that share state.
@@ -167,10 +169,13 @@ func (e *engine) step(ctx context.Context, r *caseResult, s step, sa, sb *state)
 	}
 	r.requests++
 	calls := map[*target]*call{e.a: ca, e.b: cb}
-	x, y, err := both(func(t *target) (*answer, error) { return t.do(ctx, calls[t]) }, e.a, e.b)
+	x, y, err := both(func(t *target) (*answer, error) { return t.repeat(ctx, calls[t], s.until) }, e.a, e.b)
 	if err != nil {
 		r.fail(s.name, err)
 		return false
+	}
+	if s.keep != nil {
+		x.Body, y.Body = keepOnly(x.Body, s.keep), keepOnly(y.Body, s.keep)
 	}
 	if s.save != "" && x.Code < 300 && y.Code < 300 {
 		oa, okA := x.Body.(map[string]any)

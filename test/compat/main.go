@@ -6,7 +6,10 @@
 //
 // The requests of a kind are derived from upstream's discovery, a minimal valid
 // object (corpus/minimal.yaml), the fully filled example of the published API
-// module, and hand-written cases (corpus/cases). A difference that matches a
+// module, and hand-written cases (corpus/cases). Custom kinds come with their
+// definitions and both objects (corpus/custom.yaml). What objects do together,
+// as policies and webhooks deciding, is told by scripts (corpus/scripts); the
+// webhooks are those of corpus/hooks.yaml. A difference that matches a
 // line of explained.txt is counted apart; the number of requests that differ
 // for no written reason may only fall (ratchet.json).
 package main
@@ -70,6 +73,7 @@ func controllers() []string {
 	return []string{
 		"serviceaccount-controller", "root-ca-certificate-publisher-controller", "namespace-controller", "clusterrole-aggregation-controller",
 		"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller", "volumeattributesclass-protection-controller",
+		"validatingadmissionpolicy-status-controller",
 	}
 }
 
@@ -79,7 +83,8 @@ func proaControllers() []string {
 	return []string{
 		"service-account-controller", "root-ca-cert-publisher", "namespace-controller", "clusterrole-aggregation-controller",
 		"pv-protection-controller", "pvc-protection-controller", "volumeattributesclass-protection-controller",
-		"crd-finalizer", "local-availability-controller", "flow-schema-controller",
+		"crd-finalizer", "crd-status-controller", "autoregister", "local-availability-controller", "aggregated-availability-controller",
+		"flow-schema-controller", "validatingadmissionpolicy-status-controller", "cluster-authentication-trust-controller",
 	}
 }
 
@@ -117,7 +122,16 @@ func run(ctx context.Context, f flags) error {
 		return err
 	}
 	defer stopB()
-	cases, err := plan(ctx, a, filepath.Join(home, "corpus"), focus)
+	hooks, err := startHooks(filepath.Join(home, "corpus", "hooks.yaml"))
+	if err != nil {
+		return err
+	}
+	defer hooks.stop()
+	corpus, err := loadCorpus(ctx, filepath.Join(home, "corpus"), hooks.words())
+	if err != nil {
+		return err
+	}
+	cases, err := plan(ctx, a, corpus, focus)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,19 +35,19 @@ func (r *resource) name() string {
 
 func (r *resource) can(verb string) bool { return slices.Contains(r.verbs, verb) }
 
-// plan makes all cases: those about the server as a whole, and one for each
-// resource that upstream serves.
-func plan(ctx context.Context, a *target, dir string, focus *regexp.Regexp) ([]*testCase, error) {
-	corpus, err := loadCorpus(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
+// plan makes all cases: those about the server as a whole, the scripts, and one
+// for each resource that upstream serves and each custom one of the corpus.
+func plan(ctx context.Context, a *target, corpus *corpus, focus *regexp.Regexp) ([]*testCase, error) {
 	resources, err := discover(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	cases := globalCases(resources)
-	for _, r := range resources {
+	scripts, err := loadScripts(corpus, filepath.Join(corpus.dir, "scripts"))
+	if err != nil {
+		return nil, err
+	}
+	cases := append(globalCases(resources), scripts...)
+	for _, r := range append(resources, corpus.custom...) {
 		k := newKindCase(corpus, r)
 		cases = append(cases, k.cases()...)
 	}
@@ -183,37 +184,17 @@ func (k *kindCase) cases() []*testCase {
 	return []*testCase{whole}
 }
 
-// prepare makes the namespace of the case and waits until it has what the
-// tiny loops put into it.
+// prepare makes the definition of a custom kind, and the namespace of the case.
 func (k *kindCase) prepare(ctx context.Context, t *target) error {
+	if d := k.corpus.defined[k.key()]; d != nil {
+		if err := define(ctx, t, d); err != nil {
+			return err
+		}
+	}
 	if k.namespace == "" {
 		return nil
 	}
-	body := encode(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": k.namespace}})
-	a, err := t.do(ctx, &call{method: http.MethodPost, path: "/api/v1/namespaces", body: body})
-	if err != nil {
-		return err
-	}
-	if a.Code != http.StatusCreated {
-		return fmt.Errorf("%s: create namespace: %d %s", t.name, a.Code, show(a.Body))
-	}
-	deadline := time.Now().Add(15 * time.Second)
-	for _, path := range []string{"/serviceaccounts/default", "/configmaps/kube-root-ca.crt"} {
-		for {
-			a, err := t.do(ctx, &call{method: http.MethodGet, path: "/api/v1/namespaces/" + k.namespace + path})
-			if err != nil {
-				return err
-			}
-			if a.Code == http.StatusOK {
-				break
-			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("%s: no %s in a new namespace", t.name, path)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
-	return nil
+	return makeNamespace(ctx, t, k.namespace)
 }
 
 // path is the URL path of the collection, of an object, or of a subresource.
