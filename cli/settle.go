@@ -189,6 +189,9 @@ func (u *upper) settle(flags proa.Said) (proa.Config, proa.Said, error) {
 		u.notes = append(u.notes, note)
 	}
 	conf, err := proa.Load("", said)
+	if err == nil && said["node"] != nil {
+		machine.ReserveRanges(slices.Concat(conf.ClusterCIDRs(), conf.ServiceCIDRs)) // so that a new cluster that starts now takes others
+	}
 	return conf, said, err
 }
 

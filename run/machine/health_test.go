@@ -66,8 +66,23 @@ func TestFreeRanges(t *testing.T) {
 		{3, taken("10.195.0.10", "10.132.7.1"), "10.133.0.0/16", "10.197.0.0/16"},
 		{59, taken("10.187.0.1"), "10.128.0.0/16", "10.192.0.0/16"},
 	} {
-		if pods, services := freeRanges(c.begin, c.taken); pods != c.pods || services != c.services {
+		free := func(p, s netip.Prefix) bool { return !overlaps(c.taken, p, s) }
+		if pods, services := freeRanges(c.begin, free); pods != c.pods || services != c.services {
 			t.Errorf("from %d beside %v: %s and %s, want %s and %s", c.begin, c.taken, pods, services, c.pods, c.services)
 		}
+	}
+}
+
+// TestReserveRanges: what one process has reserved no other gets, and whoever gets only a part of what it asks for keeps nothing of it.
+func TestReserveRanges(t *testing.T) {
+	first, second, third := netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.10.0.0/16"), netip.MustParsePrefix("10.11.0.0/16")
+	if !ReserveRanges([]netip.Prefix{first, second}) {
+		t.Error("free networks cannot be reserved")
+	}
+	if ReserveRanges([]netip.Prefix{third, netip.MustParsePrefix("10.10.7.0/16")}) {
+		t.Error("a network was reserved twice")
+	}
+	if !ReserveRanges([]netip.Prefix{third}) {
+		t.Error("a network stays reserved although its pair was taken")
 	}
 }

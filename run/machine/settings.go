@@ -14,30 +14,34 @@ import (
 )
 
 // OwnRanges are networks for Pods and Services that a new cluster in a data folder can have on this machine, if it cannot have the usual
-// ones: needed says that another cluster has a node here, or that the machine has an address in one of the usual networks.
+// ones: needed says that another cluster has a node here or is just getting one, or that the machine has an address in one of the usual networks.
+// Until this process ends, no other one is given the same networks.
 func OwnRanges(dataDir string) (pods, services string, needed bool) {
 	usual := run.Default()
+	networks := append(usual.ClusterCIDRs(), usual.ServiceCIDRs...)
 	taken := localAddresses()
-	if !othersHere(dataDir) && !overlaps(taken, append(usual.ClusterCIDRs(), usual.ServiceCIDRs...)...) {
+	if !othersHere(dataDir) && !overlaps(taken, networks...) && ReserveRanges(networks) {
 		return "", "", false
 	}
 	sum := sha256.Sum256([]byte(dataDir))
-	pods, services = freeRanges(int(sum[0]), taken)
+	pods, services = freeRanges(int(sum[0]), func(p, s netip.Prefix) bool {
+		return !overlaps(taken, p, s) && ReserveRanges([]netip.Prefix{p, s})
+	})
 	return pods, services, true
 }
 
 // candidates is how many pairs of networks freeRanges tries.
 const candidates = 60
 
-// freeRanges are a network for Pods and one for Services that overlap with none that is taken; the search begins at a place that differs
-// from cluster to cluster, so that two that start at the same time seldom choose the same. If all are taken, the first is returned.
-func freeRanges(begin int, taken []netip.Prefix) (pods, services string) {
+// freeRanges are the first network for Pods and one for Services that are free together; the search begins at a place that differs from cluster to
+// cluster. If none are free, the first pair is returned.
+func freeRanges(begin int, free func(pods, services netip.Prefix) bool) (pods, services string) {
 	pair := func(i int) (pods, services netip.Prefix) {
 		n := byte((begin + i) % candidates)
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 128 + n}), 16), netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 192 + n}), 16)
 	}
 	for i := range candidates {
-		if p, s := pair(i); !overlaps(taken, p, s) {
+		if p, s := pair(i); free(p, s) {
 			return p.String(), s.String()
 		}
 	}

@@ -64,7 +64,7 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 	m := &machine{t: t, bins: bins, dir: dir, address: "127.0.0.1:" + free[0]}
 	m.args = append([]string{
 		"--data-dir", m.data(), "--listen", m.address, "--node-port", free[1], "--name", filepath.Base(dir), "--no-merge", "--node", "a",
-		"--cluster-cidr", fmt.Sprintf("10.%d.0.0/16", 128+block), "--service-cidr", fmt.Sprintf("10.%d.0.0/16", 192+block),
+		"--cluster-cidr", fmt.Sprintf("10.%d.0.0/16", 64+block), "--service-cidr", fmt.Sprintf("10.%d.0.0/16", 97+block),
 		"--pod-manifest-path", filepath.Join(dir, "static"), "--registry-dir", filepath.Join(dir, "mirrors"),
 		// How full the disk of this machine is says nothing about proa.
 		"--image-gc-high-threshold", "100", "--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%",
@@ -125,8 +125,9 @@ func readableRules(t *testing.T, place string) {
 // networks counts the clusters of this process, which run beside each other.
 var networks atomic.Int64
 
-// networkBlock numbers the networks of a cluster. Clusters of one process never have the same, those of several processes seldom.
-func networkBlock() int { return (os.Getpid()*8 + int(networks.Add(1))) % 64 }
+// networkBlock numbers the networks of a cluster: 10.64.0.0/16 to 10.94.0.0/16 for Pods and 10.97.0.0/16 to 10.127.0.0/16 for Services, none of which
+// a cluster takes by itself. Clusters that run at the same time never have the same, those of several test processes seldom.
+func networkBlock() int { return (os.Getpid()*8 + int(networks.Add(1))) % 31 }
 
 func (m *machine) data() string       { return filepath.Join(m.dir, "data") }
 func (m *machine) kubeconfig() string { return filepath.Join(m.data(), "admin.kubeconfig") }
