@@ -443,8 +443,8 @@ func (s *Server) readRequest(ctx context.Context, w http.ResponseWriter, req *ht
 	if r.Verb == "patch" {
 		r.Patch = types.PatchType(contentType)
 		switch {
-		case r.Patch == types.StrategicMergePatchType && r.hasNoProto():
-			return unsupportedMedia(strings.Join([]string{string(types.ApplyPatchType), string(types.JSONPatchType), string(types.MergePatchType)}, ", "))
+		case r.Patch == types.StrategicMergePatchType && r.Def.JSONOnly:
+			return unsupportedMedia(strings.Join([]string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyPatchType)}, ", "))
 		case slices.Contains([]types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyPatchType}, r.Patch):
 		default:
 			return refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type")

@@ -251,6 +251,9 @@ func (s *Server) applyPatch(r *Request) (*change, error) {
 	if err := yaml.Unmarshal(r.Body, &config); err != nil {
 		return nil, badRequest("error encoding patch: %s", strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
 	}
+	if r.hasNoProto() {
+		config = keepInts(config)
+	}
 	if r.Options.Validation != metav1.FieldValidationIgnore {
 		if err := yaml.UnmarshalStrict(r.Body, &map[string]any{}); err != nil {
 			if r.Options.Validation == metav1.FieldValidationStrict {
@@ -275,6 +278,20 @@ func (s *Server) applyPatch(r *Request) (*change, error) {
 		r.Def.Storage().Default(obj)
 		return obj, nil
 	}}, nil
+}
+
+// keepInts makes the whole numbers of an applied configuration integers. A custom object has no Go type that would do so later, and a number
+// that is no integer differs from the one that is stored.
+func keepInts(config map[string]any) map[string]any {
+	text, err := json.Marshal(config)
+	if err != nil {
+		return config
+	}
+	out := map[string]any{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &out); err != nil {
+		return config
+	}
+	return out
 }
 
 // matchName gives an applied configuration the name of the URL, and refuses another one.

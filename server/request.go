@@ -81,6 +81,7 @@ type Options struct {
 	DryRun     bool
 	Manager    string
 	Validation string // Strict, Warn or Ignore
+	asked      string // Validation as the client gave it, which may be nothing
 	Force      bool
 	Delete     *metav1.DeleteOptions
 	List       ListOptions
@@ -95,9 +96,9 @@ func (o *Options) of(operation string) runtime.Object {
 	typed := func(name string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: name} }
 	switch operation {
 	case "create":
-		return &metav1.CreateOptions{TypeMeta: typed("CreateOptions"), DryRun: dry, FieldManager: o.Manager, FieldValidation: o.Validation}
+		return &metav1.CreateOptions{TypeMeta: typed("CreateOptions"), DryRun: dry, FieldManager: o.Manager, FieldValidation: o.asked}
 	case "update":
-		return &metav1.UpdateOptions{TypeMeta: typed("UpdateOptions"), DryRun: dry, FieldManager: o.Manager, FieldValidation: o.Validation}
+		return &metav1.UpdateOptions{TypeMeta: typed("UpdateOptions"), DryRun: dry, FieldManager: o.Manager, FieldValidation: o.asked}
 	case "delete":
 		out := &metav1.DeleteOptions{}
 		if o.Delete != nil {
@@ -165,7 +166,7 @@ func (r *Request) parse(q url.Values) error {
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kindOf}, "", errs)
 	}
-	if o.Validation == "" {
+	if o.asked = o.Validation; o.asked == "" {
 		o.Validation = metav1.FieldValidationWarn
 	}
 	return nil

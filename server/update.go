@@ -173,7 +173,8 @@ func (s *Server) precondition(r *Request, obj, old kind.Object) error {
 	if err := matchNamespace(r, obj); err != nil {
 		return err
 	}
-	if r.Verb == "update" && obj.GetResourceVersion() == "" && r.Def.Storage().Conditional {
+	projected := r.Sub != nil && r.Sub.View != nil // a scale needs no version
+	if r.Verb == "update" && obj.GetResourceVersion() == "" && r.Def.Storage().Conditional && !projected {
 		// The resource stands where the kind is expected, as clients know it.
 		return apierrors.NewInvalid(runtimeschema.GroupKind{Group: r.Def.Group, Kind: r.Def.Plural}, r.Name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),

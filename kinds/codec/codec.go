@@ -250,8 +250,8 @@ func (c *Codec) Load(def *kind.Def, p kv.Pair) (kind.Object, error) {
 		return nil, kv.NewUnreadable(p, err)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
-	def.Default(obj)
-	if def.Load == nil { // those of other objects are no bytes that could be shared
+	if def.Load == nil { // other objects have the defaults of the version they are stored in, and their fields are no bytes that could be shared
+		def.Default(obj)
 		c.fields.share(obj)
 	}
 	obj.SetResourceVersion(strconv.FormatInt(p.Rev, 10))

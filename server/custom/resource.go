@@ -110,7 +110,7 @@ func (v *version) describe() *kind.Def {
 	def := &kind.Def{
 		GroupVersionKind: v.of.kindOf(v.spec.Name),
 		Plural:           names.Plural, Singular: names.Singular, Short: names.ShortNames, Categories: names.Categories, ListKind: names.ListKind,
-		Verbs:  kind.AllVerbs(),
+		Verbs:  []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}, // the order that clients know
 		Stored: d.Spec.Group + "/" + names.Plural, StoredAs: storageVersion(d),
 		Conditional: true, Generation: true, HasStatus: v.hasStatus(), JSONOnly: true,
 		FieldError: "field label not supported: %s",
@@ -132,7 +132,7 @@ func (v *version) describe() *kind.Def {
 		def.Deprecated = deprecation(d, &v.spec)
 	}
 	if isTerminating(d) {
-		def.Begin = refuseCreate(def)
+		def.Begin, def.Terminating = refuseCreate(def), true
 	}
 	def.Fields = v.fields()
 	def.Columns, def.Row = columns(v.spec.AdditionalPrinterColumns)

@@ -23,15 +23,18 @@ func (v *version) load(value []byte) (kind.Object, error) {
 	if found.GroupKind() != want.GroupKind() {
 		return nil, fmt.Errorf("stored as %s, want %s", found, want)
 	}
-	if found != want {
-		converted, err := v.of.convert(v.of.ctx, u, want.GroupVersion())
-		if err != nil {
-			return nil, err
-		}
-		u = converted.(*unstructured.Unstructured)
+	if stored := v.of.versions[found.Version]; stored != nil {
+		stored.prune(u, false)
+		stored.setDefaults(u)
 	}
-	v.prune(u, false)
-	return u, nil
+	if found == want {
+		return u, nil
+	}
+	converted, err := v.of.convert(v.of.ctx, u, want.GroupVersion())
+	if err != nil {
+		return nil, err
+	}
+	return converted.(*unstructured.Unstructured), nil
 }
 
 // store encodes an object of this version in the version that objects are stored in. The object is not changed.
@@ -64,6 +67,7 @@ func (r *Resource) convert(ctx context.Context, o kind.Object, to schema.GroupVe
 	if hook == nil {
 		out := u.DeepCopy()
 		out.SetGroupVersionKind(to.WithKind(u.GetKind()))
+		r.versions[to.Version].prune(out, false)
 		return out, nil
 	}
 	out, err := r.ask(ctx, hook, u, to)

@@ -117,7 +117,7 @@ func Resources(defs []*kind.Def, gv schema.GroupVersion) *metav1.APIResourceList
 		for _, d := range g.defs[gv.Version] {
 			r := metav1.APIResource{
 				Name: d.Plural, SingularName: d.Singular, Namespaced: d.Scope == kind.Namespaced, Kind: d.Kind,
-				Verbs: d.Verbs, ShortNames: d.Short, Categories: d.Categories, StorageVersionHash: storageHash(d),
+				Verbs: verbs(d), ShortNames: d.Short, Categories: d.Categories, StorageVersionHash: storageHash(d),
 			}
 			l.APIResources = append(l.APIResources, r)
 			for _, s := range sorted(d.Subs) {
@@ -175,14 +175,14 @@ func versionOf(defs []*kind.Def, v string) apidiscoveryv2.APIVersionDiscovery {
 	out := apidiscoveryv2.APIVersionDiscovery{Version: v, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
 	for _, d := range defs {
 		r := apidiscoveryv2.APIResourceDiscovery{
-			Resource: d.Plural, SingularResource: d.Singular, ShortNames: d.Short, Categories: d.Categories, Verbs: d.Verbs,
-			ResponseKind: &metav1.GroupVersionKind{Kind: d.Kind}, Scope: apidiscoveryv2.ScopeNamespace,
+			Resource: d.Plural, SingularResource: d.Singular, ShortNames: d.Short, Categories: d.Categories, Verbs: verbs(d),
+			ResponseKind: responseKind(d), Scope: apidiscoveryv2.ScopeNamespace,
 		}
 		if d.Scope == kind.Cluster {
 			r.Scope = apidiscoveryv2.ScopeCluster
 		}
 		for _, s := range sorted(d.Subs) {
-			sub := apidiscoveryv2.APISubresourceDiscovery{Subresource: s.Name, Verbs: s.Verbs, ResponseKind: &metav1.GroupVersionKind{Kind: d.Kind}}
+			sub := apidiscoveryv2.APISubresourceDiscovery{Subresource: s.Name, Verbs: s.Verbs, ResponseKind: responseKind(d)}
 			if s.Body != nil {
 				sub.ResponseKind = &metav1.GroupVersionKind{Kind: s.Body.Kind}
 				if s.Body.GroupVersion() != d.GroupVersion() {
@@ -192,6 +192,24 @@ func versionOf(defs []*kind.Def, v string) apidiscoveryv2.APIVersionDiscovery {
 			r.Subresources = append(r.Subresources, sub)
 		}
 		out.Resources = append(out.Resources, r)
+	}
+	return out
+}
+
+// verbs are those that clients are told of: objects whose definition is being deleted are only read and deleted.
+func verbs(d *kind.Def) []string {
+	if d.Terminating {
+		return []string{"delete", "deletecollection", "get", "list", "watch"}
+	}
+	return d.Verbs
+}
+
+// responseKind is the kind of a resource in the aggregated document. Group and version of a built-in one stand above it already, and are left
+// out; those of a custom one are told, as upstream does.
+func responseKind(d *kind.Def) *metav1.GroupVersionKind {
+	out := &metav1.GroupVersionKind{Kind: d.Kind}
+	if d.JSONOnly {
+		out.Group, out.Version = d.Group, d.Version
 	}
 	return out
 }

@@ -127,7 +127,7 @@ func TestNotes(t *testing.T) {
 	r := newRig(t)
 	r.mutate(setup{configuration: "a", name: "a.example.com", answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		out := allow(req)
-		out.AuditAnnotations, out.Warnings = map[string]string{"why": "because"}, []string{"careful"}
+		out.AuditAnnotations, out.Warnings = map[string]string{"why": "because"}, []string{"", "careful"}
 		return out
 	}})
 	r.mutate(setup{configuration: "b", name: "b.example.com", answer: patchWith(`[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)})

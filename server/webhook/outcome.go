@@ -85,7 +85,9 @@ func tell(a *kind.Admission, o *outcome) {
 		if i == maxWarnings {
 			break
 		}
-		a.Warn(cut(text, maxWarning))
+		if text != "" {
+			a.Warn(cut(text, maxWarning))
+		}
 	}
 	n := 0
 	for key, value := range o.answer.AuditAnnotations {
