@@ -31,6 +31,7 @@ type Def struct {
 	Generation, HasStatus       bool
 	Asked                       bool // create answers a question and stores nothing
 	Confidential                bool // see Resource, and HoldsSecrets
+	Terminating                 bool // the definition of a custom resource is being deleted, and its objects with it
 
 	New     func() Object
 	Default func(Object)
