@@ -136,7 +136,7 @@ func findConflicts(list []*listener) {
 				a.conflicted = why
 			}
 			if b.set == a.set && b.conflicted.isGood() {
-				b.conflicted = why
+				b.conflicted = conflict(b, a)
 			}
 		}
 	}

@@ -23,7 +23,9 @@ func sets() []set {
 		{name: "pause", images: []string{"pause"}, own: []string{"cmd/pause"}, cook: cookPause},
 		{name: "busybox", images: []string{"busybox", "nonewprivs"}, busybox: true, programs: []string{"nonewprivs"}, cook: cookBusybox},
 		{name: "apiserver", images: []string{"sample-apiserver", "etcd"}, programs: []string{"sample-apiserver", "etcd"}, cook: cookAPIServer},
-		{name: "gateway", images: []string{"echo-basic"}, programs: []string{"echo-basic"}, cook: cookEcho},
+		{name: "gateway", images: []string{"echo-basic"}, programs: []string{"echo-basic"}, cook: cookGateway},
+		{name: "cert-manager", images: certManagerPrograms(), programs: certManagerPrograms(), asked: true, cook: cookCertManager},
+		{name: "metrics-server", images: []string{"metrics-server"}, programs: []string{"metrics-server"}, asked: true, cook: cookMetricsServer},
 		{
 			name:     "debian",
 			images:   []string{"agnhost", "agnhost-prev", "nautilus", "kitten", "glibc-dns-testing", "nginx"},
@@ -80,8 +82,8 @@ func cookPause(in ingredients) ([]oci.Image, error) {
 	return []oci.Image{{Names: []string{k8s + "pause:3.10.2"}, Process: process, Layers: []oci.Layer{layer}}}, nil
 }
 
-// cookEcho makes the backend of the conformance suite of the Gateway API, under all names that its manifests have for it.
-func cookEcho(in ingredients) ([]oci.Image, error) {
+// cookGateway makes the backends of the conformance suite of the Gateway API, under all names that its manifests have for them.
+func cookGateway(in ingredients) ([]oci.Image, error) {
 	t := oci.Tree{}
 	t.Put("echo-basic", 0o755, in.programs["echo-basic"])
 	t.Dir(0o1777, "tmp")
@@ -94,6 +96,8 @@ func cookEcho(in ingredients) ([]oci.Image, error) {
 		names = append(names, k8s+"gateway-api/echo-basic:"+version)
 	}
 	process := oci.Process{User: "65532:65532", Env: []string{usualPath}, Entrypoint: []string{"/echo-basic"}, WorkingDir: "/"}
+	// The suite waits for CoreDNS too, which only UDPRoutes lead to. Nobody serves these here, so nobody asks what stands in for it.
+	names = append(names, k8s+"coredns/coredns:v1.12.2")
 	return []oci.Image{{Names: names, Process: process, Layers: []oci.Layer{layer}}}, nil
 }
 
