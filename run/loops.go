@@ -116,7 +116,8 @@ func (s *Server) every() []control.Controller {
 			KubeletCA: func() (*x509.Certificate, crypto.Signer) { return s.pki.KubeletCA().Cert, s.pki.KubeletCA().Key },
 			Reserved:  s.reservedAddresses(),
 		}),
-		trustbundle.Controller(s.root),
+		trustbundle.APIServer(s.root),
+		trustbundle.Agents(s.agentRoot),
 		satoken.Tokens(func(a *corev1.ServiceAccount, secret string) (string, error) { return s.auth.IssueLegacy(a, secret) }, s.root),
 		satoken.Tracker(),
 		bootstrap.Signer(),
@@ -154,6 +155,14 @@ func (s *Server) root() string {
 		return ""
 	}
 	return string(s.pki.CA().PEM)
+}
+
+// agentRoot is the bundle of the authorities that sign what agents serve with.
+func (s *Server) agentRoot() string {
+	if s.pki == nil {
+		return ""
+	}
+	return string(s.pki.KubeletCA().PEM)
 }
 
 // extensionTrust is what API servers that extend this one must know to believe it.

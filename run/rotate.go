@@ -55,7 +55,7 @@ func (s *Server) rotate(ctx context.Context) {
 
 // renew does what rotate does, once.
 func (s *Server) renew(ctx context.Context) {
-	before := s.extensionTrust()
+	before, agents := s.extensionTrust(), s.agentRoot()
 	renewed, err := s.pki.Rotate()
 	if err != nil {
 		s.log.ErrorContext(ctx, "cannot renew certificates", "err", err)
@@ -71,7 +71,7 @@ func (s *Server) renew(ctx context.Context) {
 		s.log.ErrorContext(ctx, "cannot take over the keys of service accounts", "err", err)
 	}
 	now := s.extensionTrust()
-	moved := now.Clients != before.Clients || now.Proxies != before.Proxies
+	moved := now.Clients != before.Clients || now.Proxies != before.Proxies || s.agentRoot() != agents
 	if moved {
 		s.trusted.change()
 	}
@@ -85,7 +85,8 @@ func (s *Server) renew(ctx context.Context) {
 // publishers are the controllers that tell others whom to trust.
 func publishers() []string {
 	return []string{
-		"root-ca-cert-publisher", "kube-apiserver-serving-clustertrustbundle-publisher", "tokens-controller", "cluster-authentication-trust-controller",
+		"root-ca-cert-publisher", "kube-apiserver-serving-clustertrustbundle-publisher", "kubelet-serving-clustertrustbundle-publisher",
+		"tokens-controller", "cluster-authentication-trust-controller",
 	}
 }
 

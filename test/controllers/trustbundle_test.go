@@ -17,7 +17,7 @@ import (
 func TestTrustBundle(t *testing.T) {
 	t.Parallel()
 	bundle := trustbundleAuthority(t)
-	controltest.Scripts(t, "../../control/trustbundle/testdata/*.txt", trustbundle.Controller(func() string { return bundle }))
+	controltest.Scripts(t, "../../control/trustbundle/testdata/*.txt", trustbundle.APIServer(func() string { return bundle }), trustbundle.Agents(func() string { return bundle }))
 }
 
 // trustbundleAuthority is always the same, so that the hash in the name of its bundle is, too.
