@@ -211,6 +211,37 @@ func TestNodesHaveNoExtensions(t *testing.T) {
 	}
 }
 
+// TestDefinitionsGoWithoutWebhooks: what deletes the objects of a definition that is deleted asks neither webhooks nor policies. They are asked
+// about everybody else's deletions.
+func TestDefinitionsGoWithoutWebhooks(t *testing.T) {
+	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+	s := &customScript{w: w, file: "cleanup"}
+	s.define("widgets", "Widget", "Namespaced", looseSchema)
+	d := newDecider(t)
+	d.configure(w, "Validating")
+	d.set(func(q *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string {
+		a.Allowed = q.Operation != admissionv1.Delete
+		return ""
+	})
+	const registration = "/apis/admissionregistration.k8s.io/v1/"
+	w.must(201, "POST", registration+"validatingadmissionpolicies", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"keep"},"spec":{
+"failurePolicy":"Fail","matchConstraints":{"resourceRules":[{"operations":["DELETE"],"apiGroups":["attack.example.com"],"apiVersions":["*"],"resources":["*"]}]},
+"validations":[{"expression":"false","message":"kept by policy"}]}}`)
+	w.must(201, "POST", registration+"validatingadmissionpolicybindings", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"keep"},"spec":{"policyName":"keep","validationActions":["Deny"]}}`)
+	w.must(201, "POST", widgets, widget("held", ""))
+	w.must(200, "PATCH", widgets+"/held", `{"metadata":{"finalizers":["example.com/held"]}}`, "Content-Type: application/merge-patch+json")
+	w.must(201, "POST", widgets, widget("free", ""))
+	if code, text := w.do("DELETE", widgets+"/free", ""); code < 400 {
+		t.Errorf("a user deletes: %d %s", code, text)
+	}
+	w.must(200, "DELETE", definitionsPath+"/widgets.attack.example.com", "")
+	s.ask("", "GET "+widgets+"/free", "", "until code = 404")
+	// The other one waits for its finalizer, and nobody else may delete it meanwhile.
+	s.ask("", "GET "+widgets+"/held", "", "until metadata.deletionGracePeriodSeconds = 0")
+	w.must(200, "PATCH", widgets+"/held", `{"metadata":{"finalizers":null}}`, "Content-Type: application/merge-patch+json")
+	s.ask("", "GET "+definitionsPath+"/widgets.attack.example.com", "", "until code = 404")
+}
+
 // syncBuffer collects a log.
 type syncBuffer struct {
 	mu sync.Mutex

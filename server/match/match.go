@@ -78,9 +78,18 @@ func (c *Criteria) selectors(namespaces, objects *metav1.LabelSelector) {
 	c.namespaces, c.objects = read(namespaces), read(objects)
 }
 
-// IsExempt reports whether no webhook and no policy may see a write: it is one of their own objects.
+// finalizer is who deletes the objects of definitions that are being deleted.
+const finalizer = "system:serviceaccount:kube-system:crd-finalizer"
+
+// IsCleanup reports whether a write is a deletion that follows from that of a definition, which webhooks and policies have seen. An operator
+// that is gone with its webhooks does not keep its definitions.
+func IsCleanup(a *kind.Admission) bool {
+	return a.Verb == "delete" && a.Served.Terminating && a.User.GetName() == finalizer
+}
+
+// IsExempt reports whether no webhook and no policy may see a write: it is one of their own objects, or cleans up after a definition.
 func IsExempt(a *kind.Admission) bool {
-	return a.Def.Group == admissionv1.GroupName && slices.Contains([]string{
+	return IsCleanup(a) || a.Def.Group == admissionv1.GroupName && slices.Contains([]string{
 		"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 		"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
 	}, a.Def.Kind)

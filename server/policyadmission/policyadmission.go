@@ -15,6 +15,7 @@ import (
 
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/server/match"
 )
 
 // The names of the plugins.
@@ -70,7 +71,7 @@ func registration(resource string) schema.GroupResource {
 // everything can still be deleted.
 func isExempt(a *kind.Admission) bool {
 	if a.Def.Group != admissionv1.GroupName {
-		return false
+		return match.IsCleanup(a)
 	}
 	switch a.Def.Resource() {
 	case gr.ValidatingAdmissionPolicies, ValidatingBindings(), MutatingPolicies(), MutatingBindings():
