@@ -34,7 +34,7 @@ func (v *view) fetch(ctx context.Context) ([]kind.Object, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	data, err := read(resp, maxList)
+	data, err := read(resp, v.client.MaxList)
 	if err != nil {
 		return nil, 0, err
 	}

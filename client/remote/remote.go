@@ -40,6 +40,12 @@ type Config struct {
 	Token func() (string, error)
 	// Dial connects to the server; nil for any way there is.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Transport, if there, leads to the server in place of connections of the client's own.
+	Transport http.RoundTripper
+	// Resources are those of the server; nil for the built-in ones.
+	Resources []*kind.Def
+	// MaxList bounds a list of objects; 0 for what a server of ours may send.
+	MaxList int64
 	// Refused, if there, is told when the server forbids the watch that keeps the view of a whole resource up to date, and nil when it
 	// allows it again.
 	Refused func(on schema.GroupResource, err error)
@@ -91,7 +97,11 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	}
 	c.Agent = cmp.Or(c.Agent, self)
 	r := &Client{Config: c, base: base, codec: codec.New(scheme), defs: map[schema.GroupResource]*kind.Def{}, views: map[schema.GroupResource]*opening{}}
-	for _, d := range kinds.All() {
+	if c.Resources == nil {
+		r.Config.Resources = kinds.All()
+	}
+	r.Config.MaxList = cmp.Or(c.MaxList, maxList)
+	for _, d := range r.Config.Resources {
 		if d.Hub == nil {
 			r.defs[d.Resource()] = d
 		}
@@ -111,6 +121,11 @@ func (c *Client) Close() {
 // Renew makes new requests use a new connection, with the certificate and the authorities of now. Watches that are open stay on
 // the old one until the server ends them, which it does within the hour.
 func (c *Client) Renew() {
+	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if c.Transport != nil {
+		c.http.Store(&http.Client{Transport: c.Transport, CheckRedirect: refuse})
+		return
+	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -128,7 +143,6 @@ func (c *Client) Renew() {
 		HTTP2:           &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
 		IdleConnTimeout: 2 * time.Minute, DisableCompression: true,
 	}
-	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if old := c.http.Swap(&http.Client{Transport: t, CheckRedirect: refuse}); old != nil {
 		old.CloseIdleConnections()
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -42,6 +43,12 @@ func (c *Client) encode(o kind.Object, m codec.Media) ([]byte, error) {
 }
 
 func (c *Client) decode(data []byte, m codec.Media, want schema.GroupVersionKind, into kind.Object) (kind.Object, error) {
+	if u, ok := into.(*unstructured.Unstructured); ok {
+		if err := u.UnmarshalJSON(data); err != nil {
+			return nil, fmt.Errorf("decode a %s of the server: %w", want.Kind, err)
+		}
+		return u, nil
+	}
 	o, _, err := c.codec.Decode(data, m, want, into, false)
 	if err != nil {
 		return nil, fmt.Errorf("decode a %s of the server: %w", want.Kind, err)

@@ -105,7 +105,7 @@ func (c *Client) remove(ctx context.Context, gr schema.GroupResource, namespace,
 	defer stop()
 	resp, err := c.send(ctx, &call{method: http.MethodDelete, def: def, namespace: namespace, name: name, query: query, body: body, media: codec.JSON}) //nolint:bodyclose // read closes it
 	if err == nil {
-		_, err = read(resp, maxList)
+		_, err = read(resp, c.MaxList)
 	}
 	if err == nil || unsure(err) {
 		client.TrailOf(ctx).Wrote(gr, 0) // the answer does not tell the revision

@@ -9,10 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // describe makes the conditions of a namespace that is being emptied, in the words clients know.
-func describe(remains []left, failures []error, old []corev1.NamespaceCondition, now metav1.Time) []corev1.NamespaceCondition {
+func describe(r result, old []corev1.NamespaceCondition, now metav1.Time) []corev1.NamespaceCondition {
+	remains, failures := r.remains, r.failures
 	out := slices.Clone(old)
 	set := func(t corev1.NamespaceConditionType, bad bool, badReason, badMessage, okReason, okMessage string) {
 		c := corev1.NamespaceCondition{Type: t, Status: corev1.ConditionFalse, Reason: okReason, Message: okMessage, LastTransitionTime: now}
@@ -29,7 +31,7 @@ func describe(remains []left, failures []error, old []corev1.NamespaceCondition,
 		}
 		out[i] = c
 	}
-	set(corev1.NamespaceDeletionDiscoveryFailure, false, "", "", "ResourcesDiscovered", "All resources successfully discovered")
+	set(corev1.NamespaceDeletionDiscoveryFailure, len(r.unknown) > 0, "DiscoveryFailed", undiscovered(r.unknown), "ResourcesDiscovered", "All resources successfully discovered")
 	set(corev1.NamespaceDeletionGVParsingFailure, false, "", "", "ParsedGroupVersions", "All legacy kube types successfully parsed")
 	set(corev1.NamespaceDeletionContentFailure, len(failures) > 0, "ContentDeletionFailed", failed(failures),
 		"ContentDeleted", "All content successfully deleted, may be waiting on finalization")
@@ -39,6 +41,16 @@ func describe(remains []left, failures []error, old []corev1.NamespaceCondition,
 	set(corev1.NamespaceFinalizersRemaining, held != "", "SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "+held,
 		"ContentHasNoFinalizers", "All content-preserving finalizers finished")
 	return out
+}
+
+// undiscovered is what a client of discovery says of group versions whose servers do not answer.
+func undiscovered(unknown []schema.GroupVersion) string {
+	texts := make([]string, len(unknown))
+	for i, gv := range unknown {
+		texts[i] = fmt.Sprintf("%[1]s: stale GroupVersion discovery: %[1]s", gv)
+	}
+	slices.Sort(texts)
+	return fmt.Sprintf("Discovery failed for some groups, %d failing: unable to retrieve the complete list of server APIs: %s", len(texts), strings.Join(texts, ", "))
 }
 
 func failed(failures []error) string {

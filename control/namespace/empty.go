@@ -28,6 +28,16 @@ type left struct {
 	finalizers map[string]int
 }
 
+// result is what a look has found: what remains, what went wrong, and the group versions that nobody knows the resources of.
+type result struct {
+	remains  []left
+	failures []error
+	unknown  []schema.GroupVersion
+}
+
+// absence is how often a namespace is looked at that waits for an API server to come back.
+const absence = 5 * time.Second
+
 // hands is how many resources are emptied at a time, and how many objects of each are deleted at a time. A store takes many
 // writes at once about as fast as one.
 const hands = 16
@@ -48,6 +58,10 @@ func each[T any](things []T, do func(T)) {
 
 // empty deletes what is in a namespace, says what is left, and lets the namespace go when that is nothing.
 func (e *emptier) empty(ctx context.Context, c *control.Cluster, ns *corev1.Namespace) (time.Duration, error) {
+	var unknown []schema.GroupVersion
+	if e.Undiscovered != nil {
+		unknown = e.Undiscovered()
+	}
 	resources := slices.Concat(e.Resources, e.Custom())
 	others := slices.DeleteFunc(slices.Clone(resources), func(r schema.GroupResource) bool { return r == gr.Pods })
 	var remains []left
@@ -69,7 +83,7 @@ func (e *emptier) empty(ctx context.Context, c *control.Cluster, ns *corev1.Name
 			s.left += l.objects
 		}
 	})
-	again, err := e.tell(ctx, c, ns, remains, failures)
+	again, err := e.tell(ctx, c, ns, result{remains, failures, unknown})
 	if err != nil {
 		return 0, control.Gone(err)
 	}
@@ -81,6 +95,9 @@ func (e *emptier) empty(ctx context.Context, c *control.Cluster, ns *corev1.Name
 			again = pace // nothing tells the loop of objects of a kind that came after its start
 		}
 		return again, nil
+	}
+	if len(unknown) > 0 {
+		return absence, nil
 	}
 	ns.Spec.Finalizers = slices.DeleteFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
 	_, err = c.Update(ctx, gr.Namespaces, ns, "finalize")
@@ -177,9 +194,9 @@ func (l *left) add(o kind.Object) {
 
 // tell writes the conditions of a namespace, if they have changed. While only numbers change it does so now and then, and
 // says when to come again.
-func (e *emptier) tell(ctx context.Context, c *control.Cluster, ns *corev1.Namespace, remains []left, failures []error) (time.Duration, error) {
+func (e *emptier) tell(ctx context.Context, c *control.Cluster, ns *corev1.Namespace, r result) (time.Duration, error) {
 	now := time.Now()
-	conditions := describe(remains, failures, ns.Status.Conditions, metav1.NewTime(now))
+	conditions := describe(r, ns.Status.Conditions, metav1.NewTime(now))
 	if !changed(conditions, ns.Status.Conditions) {
 		return 0, nil
 	}

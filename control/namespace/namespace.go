@@ -25,6 +25,9 @@ type Config struct {
 	// Custom lists those that come and go. A view of them is opened when a namespace is deleted, and asked again while objects remain.
 	Custom func() []schema.GroupResource
 	Open   func(context.Context, schema.GroupResource) (client.View, error)
+	// Undiscovered, if there, lists the group versions of which nobody says what they have: their API servers do not answer. There may be
+	// objects of theirs in a namespace, so it stays.
+	Undiscovered func() []schema.GroupVersion
 }
 
 // Controller returns the loop.

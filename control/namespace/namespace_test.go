@@ -18,7 +18,7 @@ func TestConditionsSayWhatIsLeft(t *testing.T) {
 		{resource: schema.GroupResource{Group: "apps", Resource: "deployments"}, objects: 1, finalizers: map[string]int{"a/b": 1, "c/d": 1}},
 	}
 	got := map[corev1.NamespaceConditionType]string{}
-	conditions := describe(remains, []error{errors.New("boom")}, nil, now)
+	conditions := describe(result{remains: remains, failures: []error{errors.New("boom")}}, nil, now)
 	for _, c := range conditions {
 		got[c.Type] = string(c.Status) + " " + c.Reason + ": " + c.Message
 	}
@@ -34,11 +34,11 @@ func TestConditionsSayWhatIsLeft(t *testing.T) {
 		}
 	}
 	later := metav1.NewTime(now.Add(time.Hour))
-	again := describe(remains, []error{errors.New("boom")}, conditions, later)
+	again := describe(result{remains: remains, failures: []error{errors.New("boom")}}, conditions, later)
 	if changed(again, conditions) || again[0].LastTransitionTime != now {
 		t.Error("the same state is not a change, and keeps its time")
 	}
-	empty := describe(nil, nil, conditions, later)
+	empty := describe(result{}, conditions, later)
 	if !changed(empty, conditions) {
 		t.Error("an emptied namespace is a change")
 	}
@@ -54,7 +54,7 @@ func TestNumbersAreNoNews(t *testing.T) {
 		return []left{{resource: schema.GroupResource{Resource: "pods"}, objects: n, finalizers: map[string]int{"a/b": held}}}
 	}
 	now := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	before := describe(pods(10, 3), nil, nil, now)
+	before := describe(result{remains: pods(10, 3)}, nil, now)
 	for _, c := range []struct {
 		what string
 		now  []left
@@ -65,7 +65,7 @@ func TestNumbersAreNoNews(t *testing.T) {
 		{"another resource", append(pods(10, 3), left{resource: schema.GroupResource{Resource: "secrets"}, objects: 1}), false},
 		{"none", nil, false},
 	} {
-		if got := onlyNumbers(describe(c.now, nil, before, now), before); got != c.want {
+		if got := onlyNumbers(describe(result{remains: c.now}, before, now), before); got != c.want {
 			t.Errorf("%s: only numbers: %v", c.what, got)
 		}
 	}
@@ -92,5 +92,23 @@ func TestBigNamespacesAreLookedAtLessOften(t *testing.T) {
 	e.forget("ns")
 	if d := e.busy("ns", now); d != 0 || len(e.seen) != 0 {
 		t.Errorf("forgotten, it waits %v", d)
+	}
+}
+
+// A server that does not answer is told in the words of clients of discovery.
+func TestUndiscovered(t *testing.T) {
+	unknown := []schema.GroupVersion{{Group: "wardle.example.com", Version: "v1"}, {Group: "a.example.com", Version: "v2"}}
+	for _, c := range describe(result{unknown: unknown}, nil, metav1.Now()) {
+		if c.Type != corev1.NamespaceDeletionDiscoveryFailure {
+			if c.Status != corev1.ConditionFalse {
+				t.Errorf("%+v", c)
+			}
+			continue
+		}
+		const want = "Discovery failed for some groups, 2 failing: unable to retrieve the complete list of server APIs: " +
+			"a.example.com/v2: stale GroupVersion discovery: a.example.com/v2, wardle.example.com/v1: stale GroupVersion discovery: wardle.example.com/v1"
+		if c.Status != corev1.ConditionTrue || c.Reason != "DiscoveryFailed" || c.Message != want {
+			t.Errorf("%+v", c)
+		}
 	}
 }

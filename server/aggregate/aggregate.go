@@ -34,6 +34,8 @@ type Aggregator struct {
 	Config
 	backends atomic.Pointer[map[schema.GroupVersion]*backend]
 
+	listeners sync.Map // chan struct{}: of those who want to know of changes
+
 	mu      sync.Mutex // guards what follows
 	keepers map[string]*keeper
 	wg      sync.WaitGroup
@@ -119,6 +121,7 @@ func (a *Aggregator) Update(ctx context.Context, services iter.Seq[kind.Object])
 		}
 	}
 	a.backends.Store(&next)
+	a.tell()
 }
 
 // sameServer says that an APIService has not been changed in a way that leads elsewhere.

@@ -71,7 +71,9 @@ func (a *Aggregator) keep(ctx context.Context, k *keeper, b *backend) {
 		if ctx.Err() != nil {
 			return
 		}
-		k.now.Store(d)
+		if was := k.now.Swap(d); was == nil || d == nil || was.etag == "" || was.etag != d.etag {
+			a.tell()
+		}
 		if err != nil {
 			a.Log.DebugContext(ctx, "an aggregated API server does not say what it has", "apiservice", b.name, "err", err)
 			timer.Reset(retry)
