@@ -32,6 +32,7 @@ type testCase struct {
 	prepare func(context.Context, *target) error
 	watch   func() *call  // what to watch while the steps run, if anything
 	list    func() *call  // where the watch starts
+	alone   bool          // before all others: it is about everything that a server has
 	settle  time.Duration // rest after each write, for kinds the server itself writes to
 	steps   []step
 }
@@ -90,6 +91,19 @@ func (e *engine) prepared() { e.ma, e.mb = newMasker(e.a.port), newMasker(e.b.po
 
 func (e *engine) run(ctx context.Context, cases []*testCase, workers int) []*caseResult {
 	e.prepared()
+	var first, rest []*testCase
+	for _, c := range cases {
+		if c.alone {
+			first = append(first, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	return append(e.together(ctx, first, 1), e.together(ctx, rest, workers)...)
+}
+
+// together runs cases, so many at a time.
+func (e *engine) together(ctx context.Context, cases []*testCase, workers int) []*caseResult {
 	results := make([]*caseResult, len(cases))
 	queue := make(chan int)
 	var wg sync.WaitGroup

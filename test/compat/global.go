@@ -21,7 +21,7 @@ func get(name, path, accept string) step {
 }
 
 func discoveryCase(resources []*resource) *testCase {
-	c := &testCase{name: "discovery"}
+	c := &testCase{name: "discovery", alone: true}
 	for _, path := range []string{"/api", "/apis", "/api/v1"} {
 		c.steps = append(c.steps, get("legacy "+path, path, ""), get("legacy as YAML "+path, path, asYAML), get("legacy as protobuf "+path, path, asProtobuf))
 	}
@@ -44,7 +44,7 @@ func discoveryCase(resources []*resource) *testCase {
 }
 
 func openAPICase(resources []*resource) *testCase {
-	c := &testCase{name: "openapi"}
+	c := &testCase{name: "openapi", alone: true}
 	c.steps = append(c.steps, get("v3 index", "/openapi/v3", ""), get("v2", "/openapi/v2", ""))
 	seen := map[string]bool{}
 	for _, r := range resources {
@@ -62,7 +62,7 @@ func openAPICase(resources []*resource) *testCase {
 
 // bootstrapCase compares what a new cluster contains, object by object.
 func bootstrapCase() *testCase {
-	c := &testCase{name: "bootstrap"}
+	c := &testCase{name: "bootstrap", alone: true}
 	for _, path := range []string{
 		"/api/v1/namespaces?fieldSelector=metadata.name=default", "/api/v1/namespaces/kube-system", "/api/v1/namespaces/kube-public", "/api/v1/namespaces/kube-node-lease",
 		"/api/v1/namespaces/default/services/kubernetes", "/api/v1/namespaces/default/endpoints/kubernetes", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes",
@@ -79,7 +79,7 @@ func bootstrapCase() *testCase {
 }
 
 func serverCase() *testCase {
-	c := &testCase{name: "server"}
+	c := &testCase{name: "server", alone: true}
 	for _, path := range []string{"/version", "/version/", "/healthz", "/livez", "/readyz", "/healthz/ping", "/livez/ping", "/readyz/ping", "/readyz/nonsense", "/", "/.well-known/openid-configuration", "/metrics/nonsense"} {
 		c.steps = append(c.steps, get(path, path, ""))
 	}

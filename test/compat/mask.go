@@ -104,7 +104,12 @@ func fieldKey(v any) string {
 	if !ok {
 		return ""
 	}
-	return fmt.Sprint(entry["manager"], "|", entry["operation"], "|", entry["subresource"], "|", entry["apiVersion"])
+	manager := entry["manager"]
+	switch manager {
+	case "kube-apiserver", "proa":
+		manager = "~server" // the same place for what the servers write themselves
+	}
+	return fmt.Sprint(manager, "|", entry["operation"], "|", entry["subresource"], "|", entry["apiVersion"])
 }
 
 func (m *masker) object(x map[string]any) map[string]any {

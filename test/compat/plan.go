@@ -171,7 +171,7 @@ func (k *kindCase) cases() []*testCase {
 	k.deleteSteps()
 	whole.steps = k.steps
 	switch k.kind {
-	case "CustomResourceDefinition", "APIService", "FlowSchema", "PriorityLevelConfiguration", "ServiceCIDR":
+	case "CustomResourceDefinition", "APIService", "FlowSchema", "PriorityLevelConfiguration", "ServiceCIDR", "ValidatingAdmissionPolicy":
 		// The server writes status on its own time, so events have no fixed
 		// order, and a write has to be left alone for a while.
 		whole.settle = 400 * time.Millisecond
