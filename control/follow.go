@@ -22,6 +22,12 @@ type Follow struct {
 	// Resources lists the resources to follow, as they are now. It is asked after every change of a definition, and when the controller
 	// calls Cluster.FollowAgain.
 	Resources func(*Cluster) []schema.GroupResource
+	// Occupied, if there, says that a resource may have objects: as long as it has none no view of it is needed. NewlyOccupied is signalled
+	// when that becomes true of one.
+	Occupied      func(schema.GroupResource) bool
+	NewlyOccupied <-chan struct{}
+	// Elsewhere, if there, is signalled when other API servers, or their resources, have come or gone.
+	Elsewhere <-chan struct{}
 	// Trigger says which keys changes of a resource wake.
 	Trigger func(schema.GroupResource) Trigger
 	// WakeAll wakes every object of For when a resource has come.
@@ -80,6 +86,8 @@ type follower struct {
 	queue   *queue
 	own     client.View
 	wg      sync.WaitGroup
+	// empty are the resources that have no view because they have no objects, each with the UID of its definition.
+	empty map[schema.GroupResource]types.UID
 }
 
 // run follows until ctx ends.
@@ -97,6 +105,8 @@ func (f *follower) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-f.cluster.again:
+		case <-f.NewlyOccupied:
+		case <-f.Elsewhere:
 		case <-retry.C:
 		}
 		if !f.sync(ctx) {
@@ -138,9 +148,16 @@ func (f *follower) sync(ctx context.Context) (complete bool) {
 		}
 		return true
 	})
-	complete, opened := true, false
+	complete, come := true, false
+	empty := map[schema.GroupResource]types.UID{}
 	for on, uid := range wanted {
 		if f.cluster.followed(on) != nil {
+			continue
+		}
+		if f.Occupied != nil && !f.Occupied(on) {
+			empty[on] = uid
+			was, known := f.empty[on]
+			come = come || !known || was != uid
 			continue
 		}
 		v, err := f.cluster.client.View(ctx, on)
@@ -151,10 +168,11 @@ func (f *follower) sync(ctx context.Context) (complete bool) {
 			complete = false
 			continue
 		}
-		opened = true
+		come = true
 		f.open(ctx, on, uid, v)
 	}
-	if opened && f.WakeAll {
+	f.empty = empty
+	if come && f.WakeAll {
 		for o := range f.own.List("") {
 			f.queue.add(KeyOf(o), cause{})
 		}

@@ -100,6 +100,62 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// TestFollowEmpty holds that a resource without objects has no view until it gets one, and that all is looked at when it comes.
+func TestFollowEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		toys := schema.GroupResource{Group: "example.com", Resource: "toys"}
+		definitions := &listing{stub{ended: make(chan struct{})}}
+		d := &apiextensionsv1.CustomResourceDefinition{}
+		d.Name, d.UID = "toys.example.com", "1"
+		definitions.object = d
+		open := &opener{}
+		c := &Cluster{client: open, views: map[schema.GroupResource]client.View{gr.CustomResourceDefinitions: definitions}, again: make(chan struct{}, 1)}
+		occupied, told := false, make(chan struct{}, 1)
+		f := &follower{Follow: &Follow{
+			Resources: func(*Cluster) []schema.GroupResource { return []schema.GroupResource{toys} },
+			Trigger:   func(on schema.GroupResource) Trigger { return Trigger{On: on} },
+			WakeAll:   true, Occupied: func(schema.GroupResource) bool { return occupied }, NewlyOccupied: told,
+		}, cluster: c, log: slog.New(slog.DiscardHandler), queue: newQueue(), own: definitions}
+		ctx, stop := context.WithCancel(t.Context())
+		go f.run(ctx)
+		look := func(what string, views int, woken bool) {
+			t.Helper()
+			synctest.Wait()
+			if len(open.opened) != views {
+				t.Errorf("%s: %d views were opened, not %d", what, len(open.opened), views)
+			}
+			soon, end := context.WithTimeout(t.Context(), time.Second)
+			defer end()
+			k, _, got := f.queue.take(soon)
+			if got != woken {
+				t.Errorf("%s: woken is %t", what, got)
+			}
+			if got {
+				f.queue.done(k, 0, nil)
+			}
+		}
+		look("a resource that has come", 0, true)
+		c.FollowAgain()
+		look("the same", 0, false)
+		occupied = true
+		told <- struct{}{}
+		look("its first object", 1, true)
+		d.UID, occupied = "2", false
+		c.FollowAgain()
+		look("another definition", 1, true)
+		time.Sleep(2 * linger)
+		stop()
+		synctest.Wait()
+	})
+}
+
+// listing is a stub that lists its object.
+type listing struct{ stub }
+
+func (l *listing) List(string) iter.Seq[kind.Object] {
+	return func(yield func(kind.Object) bool) { yield(l.object) }
+}
+
 // TestSettleWithoutResource holds that nobody waits for the view of a resource that is gone.
 func TestSettleWithoutResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

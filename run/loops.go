@@ -83,9 +83,10 @@ func (s *Server) every() []control.Controller {
 		clustersettings.Controller(s.clusterSettings),
 		clusterrole.Controller(authz.Aggregate),
 		namespace.Controller(namespace.Config{
-			Resources: s.builtIn(emptiedVerbs()), Custom: s.custom(emptiedVerbs()), Open: s.controller("namespace-controller").View,
+			Resources: s.builtIn(emptiedVerbs()), Custom: s.andElsewhere(s.occupied(s.custom(emptiedVerbs()))),
+			Open: s.openAnywhere("namespace-controller"), Undiscovered: s.undiscovered,
 		}),
-		gc.New(gc.Resources(s.Resources)).Controller(),
+		s.alsoElsewhere(gc.New(gc.Resources(s.allResources)).With(s.occupancy()).Controller()),
 
 		nodelife.Controller(nodelife.Config{}),
 		nodettl.Controller(),
@@ -101,7 +102,7 @@ func (s *Server) every() []control.Controller {
 		cronjob.Controller(),
 		ttl.Controller(),
 		disruption.Controller(s.scalable),
-		quota.Controller(s.builtIn(countedVerbs()), s.custom(countedVerbs())),
+		s.alsoElsewhere(quota.Controller(s.builtIn(countedVerbs()), s.andElsewhere(s.custom(countedVerbs())))),
 		autoscale.Controller(s.measurements(), s.ofKind, autoscale.Options{}),
 
 		endpointslice.Controller(),

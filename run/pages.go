@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,12 +23,13 @@ const (
 	pause = int(time.Minute / lookEvery)
 )
 
-// LetGo gives back the pages of the process's own program while it rests, until ctx ends. Nearly all of them served the start or
-// work that is over, and as long as they are mapped the kernel counts them as memory in use and is slow to take them for
-// others. It keeps them in its cache of files, from where a page that is needed once more comes back in microseconds.
+// LetGo gives back memory while the process rests, until ctx ends: its garbage, and the pages of its own program. Nearly all of the latter
+// served the start or work that is over, and as long as they are mapped the kernel counts them as memory in use and is slow to take
+// them for others. It keeps them in its cache of files, from where a page that is needed once more comes back in microseconds.
 func LetGo(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	var g garbage
 	for r := (rest{looks: pause}); ; {
 		select {
 		case <-ctx.Done():
@@ -36,8 +39,38 @@ func LetGo(ctx context.Context) {
 		var u syscall.Rusage
 		if syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil && r.due(time.Duration(u.Utime.Nano()+u.Stime.Nano())) {
 			letGo()
+			g.letGo()
 		}
 	}
+}
+
+// garbage is the memory that a process has used and does not need any more. After work that is over, such as the start, Go's collector
+// waits until as much again is allocated, which at rest takes very long.
+type garbage struct{ allocated uint64 }
+
+const (
+	// muchGarbage is what must have been allocated since the last time for it to be worth a collection.
+	muchGarbage = 4 << 20
+	// largeHeap is the live memory from which on a collection is too much work for a process at rest.
+	largeHeap = 256 << 20
+)
+
+// letGo collects the garbage and gives its pages back, if there may be some and it is little work.
+func (g *garbage) letGo() {
+	now := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	metrics.Read(now)
+	if g.worth(now[0].Value.Uint64(), now[1].Value.Uint64()) {
+		debug.FreeOSMemory()
+	}
+}
+
+// worth takes how much was allocated since the process began, and how much is in use.
+func (g *garbage) worth(allocated, live uint64) bool {
+	if allocated-g.allocated < muchGarbage || live > largeHeap {
+		return false
+	}
+	g.allocated = allocated
+	return true
 }
 
 // rest knows how much a process has done.

@@ -81,3 +81,23 @@ func filePages(t *testing.T) int {
 	}
 	return shared
 }
+
+// TestGarbage holds that a process at rest collects only what is worth it.
+func TestGarbage(t *testing.T) {
+	var g garbage
+	for _, c := range []struct {
+		what            string
+		allocated, live uint64
+		want            bool
+	}{
+		{"after the start", 30 << 20, 10 << 20, true},
+		{"nothing since", 31 << 20, 10 << 20, false},
+		{"some work since", 40 << 20, 10 << 20, true},
+		{"a large heap", 400 << 20, 300 << 20, false},
+		{"a heap that has become small", 401 << 20, 10 << 20, true},
+	} {
+		if got := g.worth(c.allocated, c.live); got != c.want {
+			t.Errorf("%s: %t", c.what, got)
+		}
+	}
+}

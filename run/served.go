@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"proa.dev/control/gc"
 	"proa.dev/kinds/kind"
 )
 
@@ -28,6 +29,21 @@ func (s *Server) builtIn(verbs []string) []schema.GroupResource { return namespa
 func (s *Server) custom(verbs []string) func() []schema.GroupResource {
 	return func() []schema.GroupResource {
 		return namespaced(slices.DeleteFunc(slices.Clone(s.Resources()), func(d *kind.Def) bool { return !d.IsCustom() }), verbs)
+	}
+}
+
+// occupancy tells the garbage collector which resources have objects.
+func (s *Server) occupancy() gc.Occupancy {
+	if s.state == nil {
+		return gc.Occupancy{}
+	}
+	return gc.Occupancy{Has: s.state.Occupied, Changed: s.state.NewlyOccupied()}
+}
+
+// occupied leaves out the resources that have no objects. To look for objects would open a cache of each that is not closed again.
+func (s *Server) occupied(resources func() []schema.GroupResource) func() []schema.GroupResource {
+	return func() []schema.GroupResource {
+		return slices.DeleteFunc(resources(), func(on schema.GroupResource) bool { return s.state != nil && !s.state.Occupied(on) })
 	}
 }
 

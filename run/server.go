@@ -78,6 +78,9 @@ type Server struct {
 	webhooks   *webhook.Metrics
 	// aggregator leads to aggregated API servers.
 	aggregator *aggregate.Aggregator
+	// life is that of views of objects that aggregated servers have, and endLife ends it.
+	life    context.Context
+	endLife context.CancelFunc
 	// agentTrust is whom the server believes at the other end of these ways.
 	agentTrust agentTrust
 	health     health
@@ -201,8 +204,10 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.state = server.NewState(context.WithoutCancel(ctx), codec.New(scheme), data, s.defs, s.log)
+	s.state.Alone = len(s.EtcdServers) == 0
 	s.extensions, s.webhooks = s.openExtensions(), webhook.NewMetrics()
 	s.aggregator = s.openAggregator()
+	s.life, s.endLife = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // close calls it
 	if s.policy, err = bootstrap.Default(); err != nil {
 		return err
 	}
@@ -425,6 +430,9 @@ func isLink(name string) bool {
 }
 
 func (s *Server) close() {
+	if s.endLife != nil {
+		s.endLife()
+	}
 	if s.extensions != nil {
 		s.extensions.Close()
 	}

@@ -105,6 +105,7 @@ func (s *Server) put(ctx context.Context, r *Request, def *kind.Def, obj, old ki
 		out.SetResourceVersion(obj.GetResourceVersion())
 		return s.dry(ctx, w, out, rev)
 	}
+	s.State.occupy(def)
 	if r.compact {
 		at, err := s.transact(ctx, w, tx)
 		if err != nil {

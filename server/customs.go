@@ -125,6 +125,7 @@ func (s *State) changeCaches(old, next map[string]*custom.Resource, reload []*cu
 			continue
 		}
 		for _, d := range was.Versions() {
+			delete(s.occupied, d.Stored)
 			if c := s.caches[cacheName(d)]; c != nil {
 				c.stop()
 				delete(s.caches, cacheName(d))

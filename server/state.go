@@ -30,6 +30,8 @@ type Store interface {
 type State struct {
 	Codec *codec.Codec
 	Store Store
+	// Alone says that nobody but this process writes to the store. It is set before anybody uses the State.
+	Alone bool
 	log   *slog.Logger
 
 	ctx  context.Context // the life of the caches; State owns their goroutines
@@ -37,9 +39,12 @@ type State struct {
 	wg   sync.WaitGroup
 
 	defs    atomic.Pointer[table]
-	mu      sync.Mutex // guards caches, and that none begins to run after the end
+	mu      sync.Mutex // guards caches and occupied, and that no cache begins to run after the end
 	caches  map[string]*running
 	customs customs
+	// occupied has the custom resources of which it is known whether they have objects, by where they are stored; see Occupied.
+	occupied      map[string]bool
+	newlyOccupied chan struct{}
 }
 
 // running is a cache, and what ends it.
@@ -69,7 +74,7 @@ func newTable(defs []*kind.Def) *table {
 
 // NewState makes the state; Close ends it.
 func NewState(ctx context.Context, c *codec.Codec, s Store, defs []*kind.Def, log *slog.Logger) *State {
-	st := &State{Codec: c, Store: s, log: log, caches: map[string]*running{}}
+	st := &State{Codec: c, Store: s, log: log, caches: map[string]*running{}, occupied: map[string]bool{}, newlyOccupied: make(chan struct{}, 1)}
 	st.ctx, st.stop = context.WithCancel(ctx)
 	st.defs.Store(newTable(defs))
 	return st

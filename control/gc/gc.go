@@ -56,9 +56,18 @@ func Resources(defs func() []*kind.Def) func() []Resource {
 	}
 }
 
+// Occupancy tells which resources have objects. Of those that have none the collector needs no view, and most definitions are such.
+type Occupancy struct {
+	// Has says that a resource may have objects. It is true from before the first of them is stored.
+	Has func(schema.GroupResource) bool
+	// Changed is signalled when that becomes true of a resource.
+	Changed <-chan struct{}
+}
+
 // Collector is the garbage collector.
 type Collector struct {
 	resources func() []Resource
+	occupancy Occupancy
 	table     atomic.Pointer[table]
 	// gone are the UIDs of owners that were seen to be deleted and whose dependents are still to be judged: their kind may be gone then,
 	// and nobody else could tell.
@@ -76,6 +85,17 @@ func New(resources func() []Resource) *Collector {
 	g := &Collector{resources: resources}
 	g.reload()
 	return g
+}
+
+// With has the collector leave alone the custom resources that have no objects.
+func (g *Collector) With(o Occupancy) *Collector {
+	g.occupancy = o
+	return g
+}
+
+// occupied says that a resource may have objects.
+func (g *Collector) occupied(on Resource) bool {
+	return !on.Custom || g.occupancy.Has == nil || g.occupancy.Has(on.GroupResource)
 }
 
 // reload reads which resources there are, without Events: they go by themselves.
@@ -102,7 +122,7 @@ func (g *Collector) Controller() control.Controller {
 		Reads:     []schema.GroupResource{control.Any()},
 		Writes:    []control.Write{{On: control.Any(), Do: "get update delete"}},
 		Reconcile: g.reconcile,
-		Follow:    &control.Follow{Resources: g.custom, Trigger: g.trigger, WakeAll: true},
+		Follow:    &control.Follow{Resources: g.custom, Trigger: g.trigger, WakeAll: true, Occupied: g.occupancy.Has, NewlyOccupied: g.occupancy.Changed},
 	}
 	for _, r := range g.reload().all {
 		if !r.Custom {

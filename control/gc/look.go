@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/kinds/kind"
 )
@@ -114,10 +115,14 @@ func (l *look) stand(ctx context.Context, it item, ref metav1.OwnerReference) (s
 		return l.unserved(ref), nil
 	}
 	v := l.c.View(on.GroupResource)
-	if v == nil {
+	var owner kind.Object
+	found := false
+	switch {
+	case v != nil:
+		owner, found = v.Get(namespace, ref.Name)
+	case l.g.occupied(on):
 		return l.unserved(ref), nil
 	}
-	owner, found := v.Get(namespace, ref.Name)
 	if !found || owner.GetUID() != ref.UID {
 		key := keyOf(on.GroupResource, namespace, ref.Name, ref.UID)
 		there, err := l.stored(ctx, on, key)
@@ -253,9 +258,28 @@ func (l *look) unlink(ctx context.Context, it item, owners ...types.UID) error {
 	return control.Gone(err)
 }
 
+// dependents are the objects that name an owner, also those of a resource whose first object was stored just now and which is not followed
+// yet: an owner that waits for them must not go before them, and one that leaves them must not overlook them.
+func (l *look) dependents(ctx context.Context, uid types.UID) []item {
+	out := l.g.dependents(l.c, uid)
+	for _, r := range l.g.table.Load().all {
+		if !r.Custom || l.c.View(r.GroupResource) != nil || !l.g.occupied(r) {
+			continue
+		}
+		v, err := l.c.Open(ctx, r.GroupResource)
+		if err != nil { // its definition goes, or it cannot be read: then nobody can
+			continue
+		}
+		for o := range v.By(client.ByOwner(), string(uid)) {
+			out = append(out, item{r, o})
+		}
+	}
+	return out
+}
+
 // wait works on an owner that waits for its dependents: they are deleted, and when none blocks it any more it is let go.
 func (l *look) wait(ctx context.Context, it item) error {
-	dependents := l.g.dependents(l.c, it.GetUID())
+	dependents := l.dependents(ctx, it.GetUID())
 	if !slices.ContainsFunc(dependents, func(d item) bool { return blocking(d, it.GetUID()) }) {
 		if err := l.each(ctx, dependents, l.judge); err != nil {
 			return err
@@ -281,7 +305,7 @@ func (l *look) orphan(ctx context.Context, it item) error {
 	if err != nil {
 		return err
 	}
-	if err := l.each(ctx, l.g.dependents(l.c, it.GetUID()), func(ctx context.Context, d item) error { return l.unlink(ctx, d, it.GetUID()) }); err != nil {
+	if err := l.each(ctx, l.dependents(ctx, it.GetUID()), func(ctx context.Context, d item) error { return l.unlink(ctx, d, it.GetUID()) }); err != nil {
 		return err
 	}
 	return l.release(ctx, it, metav1.FinalizerOrphanDependents)
