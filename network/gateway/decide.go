@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	gw "sigs.k8s.io/gateway-api/apis/v1"
@@ -27,6 +28,11 @@ func decide(w *world) *plan {
 	}
 	for _, g := range d.plan.gateways {
 		findConflicts(g.listeners)
+	}
+	for _, s := range d.plan.sets {
+		if s.refused.isGood() && slices.ContainsFunc(s.listeners, (*listener).isValid) {
+			s.gateway.sets++
+		}
 	}
 	d.readPolicies()
 	d.attachRoutes()
@@ -124,33 +130,34 @@ func allowedKinds(allowed *gw.AllowedRoutes, supported []string) ([]gw.RouteGrou
 }
 
 // findConflicts marks listeners that want the same port in ways that exclude each other. Those of the Gateway come before those of its
-// ListenerSets, and keep the port; among themselves, they all lose it.
+// ListenerSets, and keep the port, and so does the older of two sets; among themselves, the listeners of one object all lose it.
 func findConflicts(list []*listener) {
 	for i, a := range list {
 		for _, b := range list[:i] {
-			why := conflict(a, b)
-			if why.isGood() {
-				continue
-			}
-			if a.conflicted.isGood() {
+			if why := conflict(a, b); !why.isGood() && a.conflicted.isGood() {
 				a.conflicted = why
 			}
-			if b.set == a.set && b.conflicted.isGood() {
-				b.conflicted = conflict(b, a)
+			if why := conflict(b, a); b.set == a.set && !why.isGood() && b.conflicted.isGood() {
+				b.conflicted = why
 			}
 		}
 	}
 }
 
-// conflict says why two listeners cannot have the same port.
-func conflict(a, b *listener) verdict {
+// conflict says why a listener cannot have the port of another one. One that is refused keeps nobody from a port.
+func conflict(l, other *listener) verdict {
+	protocol := verdict{string(gw.ListenerReasonProtocolConflict), fmt.Sprintf("port %d is used with another protocol by the listener %s", l.Port, other.Name)}
 	switch {
-	case a.Port != b.Port || !a.refused.isGood() || !b.refused.isGood():
+	case l.Port != other.Port || !other.refused.isGood():
 		return verdict{}
-	case a.isSecure() != b.isSecure():
-		return verdict{string(gw.ListenerReasonProtocolConflict), fmt.Sprintf("port %d is used with another protocol by the listener %s", a.Port, b.Name)}
-	case a.host() == b.host():
-		return verdict{string(gw.ListenerReasonHostnameConflict), fmt.Sprintf("the listener %s has the same port and host name", b.Name)}
+	case !l.refused.isGood() && l.Protocol == gw.TCPProtocolType:
+		return protocol
+	case !l.refused.isGood():
+		return verdict{}
+	case l.isSecure() != other.isSecure():
+		return protocol
+	case l.host() == other.host():
+		return verdict{string(gw.ListenerReasonHostnameConflict), fmt.Sprintf("the listener %s has the same port and host name", other.Name)}
 	}
 	return verdict{}
 }

@@ -68,7 +68,7 @@ func gatewayStatus(g *gateway, at place, now time.Time) gw.GatewayStatus {
 		if l.set != nil {
 			continue
 		}
-		if l.refused.isGood() && l.conflicted.isGood() && l.references.isGood() {
+		if l.isValid() {
 			good++
 		} else {
 			bad++
@@ -127,12 +127,12 @@ func listenerConditions(list []gw.ListenerStatus, name gw.SectionName) []metav1.
 
 // listenerStatus is the status of a listener.
 func listenerStatus(l *listener, old []metav1.Condition, generation int64, now time.Time) gw.ListenerStatus {
-	accepted, programmed := l.refused, verdict{}
+	accepted, programmed := l.conflicted, verdict{}
 	if accepted.isGood() {
-		accepted = l.conflicted
+		accepted = l.refused
 	}
 	if !l.serves() || !l.references.isGood() {
-		programmed = verdict{string(gw.ListenerReasonInvalid), cmp.Or(l.refused.message, l.conflicted.message, l.references.message, l.gateway.refused.message)}
+		programmed = verdict{cmp.Or(l.conflicted.reason, string(gw.ListenerReasonInvalid)), cmp.Or(l.refused.message, l.conflicted.message, l.references.message, l.gateway.refused.message)}
 	}
 	return gw.ListenerStatus{
 		Name: l.Name, SupportedKinds: l.kinds, AttachedRoutes: l.attached,
@@ -157,7 +157,7 @@ func setStatus(s *listenerSet, now time.Time) gw.ListenerSetStatus {
 		}
 		one := listenerStatus(l, old, s.Generation, now)
 		out.Listeners = append(out.Listeners, gw.ListenerEntryStatus{Name: one.Name, SupportedKinds: one.SupportedKinds, AttachedRoutes: one.AttachedRoutes, Conditions: one.Conditions})
-		if l.refused.isGood() && l.conflicted.isGood() && l.references.isGood() {
+		if l.isValid() {
 			good++
 		}
 	}

@@ -108,6 +108,11 @@ func (l *listener) passesTLS() bool {
 	return l.Protocol == gw.TLSProtocolType && l.TLS != nil && l.TLS.Mode != nil && *l.TLS.Mode == gw.TLSModePassthrough
 }
 
+// isValid says that nothing is wrong with the listener.
+func (l *listener) isValid() bool {
+	return l.refused.isGood() && l.conflicted.isGood() && l.references.isGood()
+}
+
 // serves says that the listener takes clients.
 func (l *listener) serves() bool {
 	if !l.gateway.refused.isGood() || !l.refused.isGood() || !l.conflicted.isGood() || l.set != nil && !l.set.refused.isGood() {

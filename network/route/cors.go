@@ -55,6 +55,7 @@ func (c *CORS) answerPreflight(w http.ResponseWriter, r *http.Request) bool {
 		if c.MaxAge > 0 {
 			h.Set("Access-Control-Max-Age", strconv.Itoa(c.MaxAge))
 		}
+		c.expose(h)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return true
@@ -94,6 +95,11 @@ func (c *CORS) mark(h http.Header, origin string) {
 		return
 	}
 	c.allowOrigin(h, origin)
+	c.expose(h)
+}
+
+// expose says which headers of answers pages may read.
+func (c *CORS) expose(h http.Header) {
 	if len(c.Exposed) > 0 {
 		h.Set("Access-Control-Expose-Headers", strings.Join(c.Exposed, ", "))
 	}
