@@ -181,6 +181,9 @@ func (s *Server) controller(name string) client.Client {
 	if s.Wrap != nil {
 		c = s.Wrap(name, c)
 	}
+	if slices.Contains(ofAnyResource(), name) {
+		return s.withElsewhere(c, account(name))
+	}
 	return c
 }
 
