@@ -84,6 +84,9 @@ func (d *decision) listenersOf(r *routeObject, ref gw.ParentReference) ([]*liste
 	return nil, false
 }
 
+// maxRules bounds the rules of a listener.
+const maxRules = 50_000
+
 // attach attaches a route to the listeners of a parent that let it, and says what came of it.
 func (d *decision) attach(r *routeObject, ref gw.ParentReference, listeners []*listener) parentVerdict {
 	out := parentVerdict{ref: ref}
@@ -112,6 +115,9 @@ func (d *decision) attach(r *routeObject, ref gw.ParentReference, listeners []*l
 		t.rules = nil
 		for _, host := range hosts {
 			r.translate(t, host)
+		}
+		if len(l.rules)+len(t.rules) > maxRules {
+			t.refuse("the listener %s has %d rules already, and more are not served", l.Name, len(l.rules))
 		}
 		if t.accepted.isGood() {
 			l.rules = append(l.rules, t.rules...)

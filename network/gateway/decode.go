@@ -9,11 +9,29 @@ import (
 // decoded keeps objects of the standard that were read, so that each version of one is decoded once.
 type decoded struct {
 	read map[types.UID]version
+	pass int
 }
 
 type version struct {
 	resourceVersion string
 	object          any // a pointer to a type of the standard
+	pass            int // in which it was seen last
+}
+
+// begin starts to read everything anew, and end forgets what was not there any more.
+func (d *decoded) begin() {
+	if d.read == nil {
+		d.read = map[types.UID]version{}
+	}
+	d.pass++
+}
+
+func (d *decoded) end() {
+	for uid, v := range d.read {
+		if v.pass != d.pass {
+			delete(d.read, uid)
+		}
+	}
 }
 
 // list reads the objects of a resource of the standard. One that cannot be read is left out: the definition has checked it.
@@ -22,9 +40,6 @@ func list[T any](s *server, name string) (out []*T) {
 	if view == nil {
 		return nil
 	}
-	if s.decoded.read == nil {
-		s.decoded.read = map[types.UID]version{}
-	}
 	for o := range view.List("") {
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
@@ -32,6 +47,8 @@ func list[T any](s *server, name string) (out []*T) {
 		}
 		if have, ok := s.decoded.read[u.GetUID()]; ok && have.resourceVersion == u.GetResourceVersion() {
 			if t, ok := have.object.(*T); ok {
+				have.pass = s.decoded.pass
+				s.decoded.read[u.GetUID()] = have
 				out = append(out, t)
 				continue
 			}
@@ -41,7 +58,7 @@ func list[T any](s *server, name string) (out []*T) {
 			s.Log.Warn("an object cannot be read", "resource", name, "namespace", u.GetNamespace(), "name", u.GetName(), "err", err)
 			continue
 		}
-		s.decoded.read[u.GetUID()] = version{u.GetResourceVersion(), t}
+		s.decoded.read[u.GetUID()] = version{u.GetResourceVersion(), t, s.decoded.pass}
 		out = append(out, t)
 	}
 	return out

@@ -206,7 +206,7 @@ func (s *server) follow(ctx context.Context, wg *sync.WaitGroup) {
 	}
 	watch(s.builtin[gr.Services], func(d *dirty, e client.Event) {
 		d.services[keyOf(e.Object)] = true
-		if e.Object.GetLabels()[labelGateway] != "" {
+		if e.Deleted || e.Object.GetLabels()[labelGateway] != "" {
 			signal(s.publish)
 		}
 	})
@@ -223,8 +223,10 @@ func (s *server) follow(ctx context.Context, wg *sync.WaitGroup) {
 		}
 	})
 	wg.Go(func() {
-		for range s.builtin[gr.Nodes].Events(ctx) {
-			signal(s.publish)
+		for e := range s.builtin[gr.Nodes].Events(ctx) {
+			if e.Gap || e.Object.GetName() == s.NodeName {
+				signal(s.publish)
+			}
 		}
 	})
 }
@@ -283,7 +285,9 @@ func meets(a, b map[key]bool) bool {
 
 // rebuild makes a new plan, and puts it into place.
 func (s *server) rebuild(ctx context.Context) {
+	s.decoded.begin()
 	w := s.look()
+	s.decoded.end()
 	s.plan = decide(w)
 	used := map[route.Ref]bool{}
 	pool := func(ref route.Ref) *route.Pool {

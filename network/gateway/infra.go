@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -163,7 +162,7 @@ func placeOf(g *gateway, svc *corev1.Service) place {
 		out.addresses = out.addresses[:maxAddresses]
 	}
 	for _, a := range g.Spec.Addresses {
-		if a.Value != "" && !slices.Contains(out.addresses, a.Value) && cmp.Or(out.trouble.reason) == "" {
+		if a.Value != "" && !slices.Contains(out.addresses, a.Value) && out.trouble.isGood() {
 			out.trouble = verdict{string(gw.GatewayReasonAddressNotUsable), fmt.Sprintf("the address %s cannot be used; addresses come from the load balancer of the Service %s", a.Value, svc.Name)}
 		}
 	}

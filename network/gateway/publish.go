@@ -222,6 +222,9 @@ func (s *server) ensureSlice(ctx context.Context, g *gateway, svc *corev1.Servic
 	if equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints) && equality.Semantic.DeepEqual(have.Ports, want.Ports) && equalLabels(have.Labels, want.Labels) {
 		return nil
 	}
+	if !isOwned(have, g) {
+		return fmt.Errorf("there is an EndpointSlice %s already, which does not belong to the Gateway", have.Name)
+	}
 	next := have.DeepCopy()
 	next.Endpoints, next.Ports, next.Labels, next.OwnerReferences = want.Endpoints, want.Ports, want.Labels, want.OwnerReferences
 	_, err := s.Client.Update(ctx, gr.EndpointSlices, next, "")

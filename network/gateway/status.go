@@ -42,7 +42,6 @@ func classStatus(c *gw.GatewayClass, now time.Time) gw.GatewayClassStatus {
 	out.Conditions = merged(c.Status.Conditions, c.Generation, now,
 		condition(gw.GatewayClassConditionStatusAccepted, metav1.ConditionTrue, string(gw.GatewayClassReasonAccepted), v),
 		condition(gw.GatewayClassConditionStatusSupportedVersion, metav1.ConditionTrue, string(gw.GatewayClassReasonSupportedVersion), verdict{}))
-	out.Conditions = slices.DeleteFunc(out.Conditions, func(c metav1.Condition) bool { return c.Reason == "Waiting" })
 	out.SupportedFeatures = nil
 	for _, name := range Features() {
 		out.SupportedFeatures = append(out.SupportedFeatures, gw.SupportedFeature{Name: gw.FeatureName(name)})

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -33,7 +34,8 @@ func (p *Proxy) mirror(x *exchange, in *http.Request) (send func()) {
 		in.Body = &recorded{in.Body, body}
 	}
 	return func() {
-		if body.cut {
+		text, whole := body.taken()
+		if !whole {
 			return
 		}
 		for _, pool := range chosen {
@@ -46,7 +48,7 @@ func (p *Proxy) mirror(x *exchange, in *http.Request) (send func()) {
 			r.Header, r.Trailer = header.Clone(), nil
 			go func() {
 				defer func() { <-p.copies }()
-				sendCopy(x, pool, r, body.Bytes())
+				sendCopy(x, pool, r, text)
 			}()
 		}
 	}
@@ -83,10 +85,32 @@ func sendCopy(x *exchange, pool *Pool, r *http.Request, body []byte) {
 	_ = answer.Body.Close()
 }
 
-// recording is what has been read of a body; cut says that there was more than is copied.
+// recording is what has been read of a body. A transport may read on after the request is over.
 type recording struct {
-	bytes.Buffer
-	cut bool
+	mu   sync.Mutex // guards what follows
+	body bytes.Buffer
+	cut  bool // there was more than is copied
+}
+
+// add notes what was read.
+func (r *recording) add(p []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.cut:
+	case r.body.Len()+len(p) > maxMirroredBody:
+		r.cut = true
+		r.body.Reset()
+	default:
+		r.body.Write(p)
+	}
+}
+
+// taken is a copy of what was read; false if it is not all.
+func (r *recording) taken() ([]byte, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return bytes.Clone(r.body.Bytes()), !r.cut
 }
 
 type recorded struct {
@@ -96,13 +120,6 @@ type recorded struct {
 
 func (r *recorded) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
-	switch {
-	case r.to.cut:
-	case r.to.Len()+n > maxMirroredBody:
-		r.to.cut = true
-		r.to.Reset()
-	default:
-		r.to.Write(p[:n])
-	}
+	r.to.add(p[:n])
 	return n, err
 }

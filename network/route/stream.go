@@ -65,7 +65,10 @@ func withoutEnd(ctx context.Context, err error) error {
 // lead finds out what a new client wants, and leads it there.
 func (p *Proxy) lead(ctx context.Context, c net.Conn, http1and2 *handed) {
 	_ = c.SetReadDeadline(time.Now().Add(headerTimeout))
+	raw := c
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	name, ahead, err := readHello(ctx, c)
+	stop()
 	if err != nil {
 		_ = c.Close()
 		return
