@@ -233,3 +233,20 @@ func TestConversionWebhooksThatLie(t *testing.T) {
 		t.Errorf("the metadata is %s", show(got, "metadata"))
 	}
 }
+
+// TestDefinitionsFetchNothing: a definition makes the server ask nobody for a part of its schema.
+func TestDefinitionsFetchNothing(t *testing.T) {
+	var asked atomic.Int32
+	victim := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(victim.Close)
+	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+	st := w.status(422, "POST", definitionsPath, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"refs.attack.example.com"},"spec":{
+"group":"attack.example.com","scope":"Namespaced","names":{"plural":"refs","kind":"Ref"},"versions":[{"name":"v1","served":true,"storage":true,
+"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"$ref":"`+victim.URL+`/schema"}}}}}]}}`)
+	if !strings.Contains(st.Message, "$ref is not supported") {
+		t.Error(st.Message)
+	}
+	if asked.Load() > 0 {
+		t.Error("the server has asked for the schema")
+	}
+}
