@@ -4,7 +4,7 @@ TAGS  := -tags grpcnotrace
 GO    := CGO_ENABLED=0 go
 LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.0
 
-.PHONY: build release release-check up down test unit e2e race lint fuzz conformance compat compat-loops bench bench-attacks gate generate
+.PHONY: build release release-check up down test unit e2e race lint fuzz conformance compat compat-loops bench bench-attacks gate operators generate
 
 build: bin/kubectl bin/containerd bin/runc
 	$(GO) build $(TAGS) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
@@ -67,6 +67,11 @@ gate: build
 	$(GO) run $(TAGS) ./test/conformance -gate
 	@if [ "$$(id -u)" = 0 ]; then set -x; $(GO) run $(TAGS) ./test/conformance -gate -real -gate-limit 12s; \
 	else echo 'The tests that need containers were left out: they need root.'; fi
+
+# What we did not write: cert-manager, metrics-server and an operator of kubebuilder's kind in containers (as root), and controller-runtime's own tests.
+operators: build
+	PROA_OPERATORS=1 PROA_BIN=$(CURDIR)/bin/proa $(GO) test $(TAGS) -count=1 -v -timeout 60m ./test/operators
+	$(GO) run $(TAGS) ./test/operators/cmd controller-runtime
 
 compat: build
 	$(GO) run $(TAGS) ./test/compat -docs docs/compat.md

@@ -97,6 +97,7 @@ var layers = []layer{
 	{"test/bench/ground", "node/runtime node/cri node/cgroup node/volume/mounts network/pod", "agents of others are measured on the runtime and the network that ours uses"},
 	{"test/lab", "", "namespaces for whoever tests with them"},
 	{"test/chaos/*", "test/chaos test/images test/ports test/upstream", "it plays the part of an operator of the product"},
+	{"test/operators/*", "parts test/upstream", "it runs suites of others, which know nothing of the product"},
 	{"test/*", "test/upstream test/images test/ports test/registry test/lab kinds proatest", "what tests the product from outside must not reach inside"},
 	{"test/upstream/*", "test/upstream", "what tests the product from outside must not reach inside"},
 	{"test/images/tool", "", "a program in an image stands alone"},

@@ -29,6 +29,9 @@ const pins = "test/upstream/pins"
 // gatewayModule is the folder, seen from pins, of the module that runs the conformance suite of the Gateway API.
 const gatewayModule = "../../gateway"
 
+// certManager is the folder below pins of cert-manager.
+const certManager = "cert-manager"
+
 // program says how one upstream program is built from the pinned module.
 type program struct {
 	module string // whose version names the output folder
@@ -48,6 +51,8 @@ func programs() map[string]program {
 		helm3      = "helm.sh/helm/v3"
 		h2spec     = "github.com/summerwind/h2spec"
 		gateway    = "sigs.k8s.io/gateway-api/conformance"
+		issuer     = "github.com/cert-manager/cert-manager"
+		metrics    = "sigs.k8s.io/metrics-server"
 	)
 	return map[string]program{
 		"kube-apiserver":          {module: kubernetes, pkg: kubernetes + "/cmd/kube-apiserver"},
@@ -66,6 +71,11 @@ func programs() map[string]program {
 		"helm3":                   {module: helm3, pkg: helm3 + "/cmd/helm", pins: "helm3", version: helm3 + "/internal/version.version"},
 		"h2spec":                  {module: h2spec, pkg: h2spec + "/cmd/h2spec", pins: "h2spec"},
 		"echo-basic":              {module: gateway, pkg: gateway + "/echo-basic", pins: gatewayModule},
+		"cert-manager-controller": {module: issuer, pkg: issuer + "/cmd/controller", pins: certManager},
+		"cert-manager-webhook":    {module: issuer, pkg: issuer + "/cmd/webhook", pins: certManager},
+		"cert-manager-cainjector": {module: issuer, pkg: issuer + "/cmd/cainjector", pins: certManager},
+		"cert-manager-ctl":        {module: issuer, pkg: issuer + "/cmd/ctl", pins: certManager},
+		"metrics-server":          {module: metrics, pkg: metrics + "/cmd/metrics-server", pins: "metrics-server"},
 		"gateway.test":            {module: gateway, pkg: ".", pins: gatewayModule, test: true},
 	}
 }

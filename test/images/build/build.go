@@ -29,29 +29,34 @@ import (
 )
 
 // Names are the short names of all images that can be built.
-func Names() []string {
+func Names() []string { return names(true) }
+
+// names are those of all images, or of those that are meant by all.
+func names(asked bool) []string {
 	var all []string
 	for _, s := range sets() {
-		all = append(all, s.images...)
+		if asked || !s.asked {
+			all = append(all, s.images...)
+		}
 	}
 	slices.Sort(all)
 	return all
 }
 
 // Archives makes sure that the named images are built and gives the archives
-// that hold them. A name is one of Names; no names mean all. Images that share
+// that hold them. A name is one of Names; no names mean all but operators of others. Images that share
 // layers share an archive, so one archive may hold more than was asked for.
 // Progress goes to stderr, a line for each archive that has to be made.
-func Archives(ctx context.Context, names ...string) ([]string, error) {
+func Archives(ctx context.Context, wantedNames ...string) ([]string, error) {
 	k, err := newKitchen()
 	if err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		names = Names()
+	if len(wantedNames) == 0 {
+		wantedNames = names(false)
 	}
 	var wanted []string // sets
-	for _, name := range names {
+	for _, name := range wantedNames {
 		at := slices.IndexFunc(sets(), func(s set) bool { return slices.Contains(s.images, name) })
 		if at < 0 {
 			return nil, fmt.Errorf("there is no image %q; there are %s", name, strings.Join(Names(), ", "))
@@ -78,6 +83,7 @@ type set struct {
 	images   []string // short names
 	groups   []string // of Debian packages
 	programs []string // of package upstream
+	asked    bool     // made only when asked for by name: its programs take long to build, and few tests need it
 	own      []string // folders of programs of this module
 	busybox  bool     // that program, from its source
 	data     []string // files of the module k8s.io/kubernetes

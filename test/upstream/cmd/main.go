@@ -5,7 +5,8 @@
 //
 // The names are etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
 // kubelet, kube-proxy, kubectl, kubectl-old, e2e.test, agnhost, nonewprivs, sample-apiserver,
-// coredns, helm and helm3.
+// coredns, helm, helm3, metrics-server and the programs of cert-manager: cert-manager-controller,
+// cert-manager-webhook, cert-manager-cainjector and cert-manager-ctl.
 //
 // With the word run it instead starts a whole upstream control plane, prints
 // the path of its admin kubeconfig once the default ServiceAccount is there,
