@@ -5,8 +5,8 @@
 //	go run ./test/bench --proa bin/proa                    start proa, measure it
 //	go run ./test/bench --proa bin/proa --upstream --out docs/benchmarks.md
 //
-// There are six suites: front (requests and watches), loops (controllers),
-// schedule (the scheduler), node (the agent, with real containers: as root),
+// There are seven suites: front (requests and watches), loops (controllers),
+// schedule (the scheduler), extend (custom resources, policies and webhooks), node (the agent, with real containers: as root),
 // traffic (Services and names, in network namespaces: as root) and attacks
 // (what attacks cost proa's two HTTP/2 servers).
 // --suite chooses one; --only chooses measurements of all but the first by a regular expression, --list names them, --scale makes the
@@ -78,7 +78,7 @@ type flags struct {
 
 func parse() (flags, error) {
 	var f flags
-	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule, node, traffic, attacks, or all but the last three")
+	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule, extend, node, traffic, attacks, or all but the last four")
 	flag.StringVar(&f.only, "only", "", "measurements of all suites but front to run, as a regular expression")
 	flag.BoolVar(&f.list, "list", false, "name the measurements of all suites but front, and do nothing else")
 	flag.IntVar(&f.wakes, "wakes", 200, "samples of each loop that is woken")
@@ -171,6 +171,7 @@ func suites() []suite {
 		{name: "front", title: "Requests and watches", run: front, turns: true},
 		{name: "loops", title: "Controllers", run: whole(loopSteps)},
 		{name: "schedule", title: "Scheduler", run: whole(scheduleSteps)},
+		{name: "extend", title: "Custom resources, policies and webhooks", run: extend, turns: true, extra: true},
 		{name: "node", title: "Node", run: agents, extra: true},
 		{name: "traffic", title: "Traffic", run: traffic, extra: true},
 		{name: attacksSuite, title: "Attacks", extra: true}, // it compares two servers of one system, see attacks.go
@@ -180,6 +181,9 @@ func suites() []suite {
 func run(ctx context.Context, f flags) error {
 	if f.list {
 		for _, s := range append(loopSteps(f.settings), scheduleSteps(f.settings)...) {
+			fmt.Println(s.name)
+		}
+		for _, s := range extendSteps() {
 			fmt.Println(s.name)
 		}
 		for _, s := range agentSteps() {
@@ -209,7 +213,7 @@ func run(ctx context.Context, f flags) error {
 		sections = append(sections, part)
 	}
 	if len(sections) == 0 {
-		return fmt.Errorf("there is no suite %q; take front, loops, schedule, node, traffic, attacks or all", f.suite)
+		return fmt.Errorf("there is no suite %q; take front, loops, schedule, extend, node, traffic, attacks or all", f.suite)
 	}
 	return report(f, sections)
 }

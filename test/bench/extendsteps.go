@@ -1,0 +1,317 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// rate adds how many creates a second of ConfigMaps are answered.
+func (t *extendTrial) rate(ctx context.Context, what string) error {
+	_, rate, err := workers(t.set.parallel, t.set.window, 0, func(i int) error { return t.create(ctx, t.ns, fmt.Sprintf("cm-%06d", i)) })
+	if err != nil {
+		return err
+	}
+	t.r.add(fmt.Sprintf("create through %s, %d-way", what, t.set.parallel), "/s", rate, higher)
+	return nil
+}
+
+// refuses waits until a ConfigMap is refused that should be: then what decides about it is in force.
+func (t *extendTrial) refuses(ctx context.Context) error {
+	return t.until(ctx, func() error {
+		err := t.create(ctx, t.ns, "forbidden")
+		if err == nil {
+			_ = t.remove(ctx, t.ns, "forbidden")
+			return errors.New("what should be refused is not")
+		}
+		return nil
+	})
+}
+
+func configMapRule() []object {
+	return []object{{"apiGroups": []string{""}, "apiVersions": []string{"v1"}, "operations": []string{"CREATE"}, "resources": []string{"configmaps"}}}
+}
+
+func (t *extendTrial) policy(ctx context.Context) error {
+	policy := object{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": object{"name": "bench"},
+		"spec": object{
+			"failurePolicy": "Fail", "matchConstraints": object{"resourceRules": configMapRule()},
+			"validations": []object{{"expression": "object.metadata.name != 'forbidden' && size(object.data) < 10"}},
+		},
+	}
+	binding := object{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": object{"name": "bench"},
+		"spec": object{"policyName": "bench", "validationActions": []string{"Deny"}},
+	}
+	if err := errors.Join(t.post(ctx, admissionPath+"validatingadmissionpolicies", policy), t.post(ctx, admissionPath+"validatingadmissionpolicybindings", binding)); err != nil {
+		return err
+	}
+	if err := t.refuses(ctx); err != nil {
+		return err
+	}
+	return t.rate(ctx, "one policy")
+}
+
+// review is what a webhook of this tool reads of an AdmissionReview.
+type review struct {
+	Request struct {
+		UID  string `json:"uid"`
+		Name string `json:"name"`
+	} `json:"request"`
+}
+
+func (t *extendTrial) webhook(ctx context.Context) error {
+	hook := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var in review
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(object{
+			"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+			"response": object{"uid": in.Request.UID, "allowed": in.Request.Name != "forbidden"},
+		})
+	}))
+	hook.EnableHTTP2 = true
+	hook.StartTLS()
+	defer hook.Close()
+	trust := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})
+	config := object{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": "bench"},
+		"webhooks": []object{{
+			"name": "bench.example.com", "admissionReviewVersions": []string{"v1"}, "sideEffects": "None", "rules": configMapRule(),
+			"clientConfig": object{"url": hook.URL + "/review", "caBundle": trust},
+		}},
+	}
+	if err := t.post(ctx, admissionPath+"validatingwebhookconfigurations", config); err != nil {
+		return err
+	}
+	if err := t.refuses(ctx); err != nil {
+		return err
+	}
+	return t.rate(ctx, "one local webhook")
+}
+
+// things creates custom objects, as many as fit into a window or a number of them.
+func (t *extendTrial) things(ctx context.Context, window time.Duration, limit int) (float64, error) {
+	_, rate, err := workers(t.set.parallel, window, limit, func(i int) error {
+		return t.post(ctx, thingsPath(0, t.ns), thing(0, fmt.Sprintf("thing-%d-%06d", limit, i)))
+	})
+	return rate, err
+}
+
+func (t *extendTrial) objects(ctx context.Context) error {
+	if err := t.define(ctx, 0, 5); err != nil {
+		return err
+	}
+	if _, err := t.things(ctx, time.Hour, 100); err != nil {
+		return err
+	}
+	rate, err := t.things(ctx, t.set.window, 0)
+	if err != nil {
+		return err
+	}
+	t.r.add(fmt.Sprintf("create of a custom object with five rules, %d-way", t.set.parallel), "/s", rate, higher)
+	if t.ns, err = t.namespace(ctx, "list"); err != nil {
+		return err
+	}
+	if _, err := t.things(ctx, time.Hour, t.set.objects); err != nil {
+		return err
+	}
+	var lists, watches []time.Duration
+	for range 10 {
+		start := time.Now()
+		if _, err := t.send(ctx, http.MethodGet, thingsPath(0, t.ns), nil); err != nil {
+			return err
+		}
+		lists = append(lists, time.Since(start))
+		took, err := t.firstEvents(ctx, t.set.objects)
+		if err != nil {
+			return err
+		}
+		watches = append(watches, took)
+	}
+	t.r.add(fmt.Sprintf("list of %d custom objects, p50", t.set.objects), "ms", millis(lists, 50), lower)
+	t.r.add(fmt.Sprintf("watch begins with %d custom objects, p50", t.set.objects), "ms", millis(watches, 50), lower)
+	if err := sleep(ctx, t.set.settle); err != nil {
+		return err
+	}
+	return memory(t.r, t.pids, fmt.Sprintf("with %d custom objects", t.set.objects))
+}
+
+// firstEvents opens a watch that begins with the present, and takes the time until all of it has come.
+func (t *extendTrial) firstEvents(ctx context.Context, n int) (time.Duration, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	start := time.Now()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.host+thingsPath(0, t.ns)+"?watch=true&resourceVersion=0", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := t.http.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	reader := bufio.NewReaderSize(resp.Body, 1<<16)
+	for range n {
+		for {
+			part, err := reader.ReadSlice('\n')
+			if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+				return 0, err
+			}
+			if bytes.HasSuffix(part, []byte("\n")) {
+				break
+			}
+		}
+	}
+	return time.Since(start), nil
+}
+
+func (t *extendTrial) definitions(ctx context.Context) error {
+	if err := sleep(ctx, t.set.settle); err != nil {
+		return err
+	}
+	before, err := read(t.pids)
+	if err != nil {
+		return err
+	}
+	const count = 1000
+	start := time.Now()
+	_, _, err = workers(8, time.Hour, count, func(i int) error { return t.post(ctx, definitionsPath, definition(i, 2)) })
+	if err != nil {
+		return err
+	}
+	if err := t.until(ctx, func() error {
+		_, err := t.send(ctx, http.MethodGet, thingsPath(count-1, "default"), nil)
+		return err
+	}); err != nil {
+		return err
+	}
+	t.r.add("1000 definitions, until their objects are served", "ms", float64(time.Since(start).Milliseconds()), lower)
+	if err := sleep(ctx, t.set.settle+t.set.idle); err != nil {
+		return err
+	}
+	after, err := read(t.pids)
+	if err != nil {
+		return err
+	}
+	if err := memory(t.r, t.pids, "with 1000 definitions"); err != nil {
+		return err
+	}
+	t.r.add("memory (anonymous) for each of 1000 definitions", "KiB", float64(after.anon-before.anon)/1024/count, lower)
+	return nil
+}
+
+// flooding is how many connections the flood has.
+const flooding = 200
+
+// flood measures the creates of one user, first alone, then while another one lists and creates as fast as 200 connections let him.
+func (t *extendTrial) flood(ctx context.Context) error {
+	if err := t.define(ctx, 0, 5); err != nil {
+		return err
+	}
+	for _, user := range []string{"quiet", "loud"} {
+		err := t.post(ctx, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", object{
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": object{"name": "bench-" + user},
+			"roleRef":  object{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+			"subjects": []object{{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := t.things(ctx, time.Hour, 1000); err != nil {
+		return err
+	}
+	quiet := &door{client: t.client, http: t.http, user: "quiet"}
+	if err := t.until(ctx, func() error { return quiet.post(ctx, thingsPath(0, t.ns), thing(0, "quiet-first")) }); err != nil {
+		return err
+	}
+	alone, err := t.creates(ctx, quiet, "alone", func() bool { return true })
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancel(ctx)
+	var sent, failed atomic.Int64
+	var wg sync.WaitGroup
+	for i := range flooding {
+		h, err := ownConnection(t)
+		if err != nil {
+			end()
+			return err
+		}
+		loud := &door{client: t.client, http: h, user: "loud"}
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				var err error
+				if n%2 == 0 {
+					_, err = loud.send(ctx, http.MethodGet, thingsPath(0, t.ns), nil)
+				} else {
+					err = loud.post(ctx, thingsPath(0, t.ns), thing(0, fmt.Sprintf("loud-%d-%d", i, n)))
+				}
+				sent.Add(1)
+				if err != nil && ctx.Err() == nil {
+					failed.Add(1)
+					_ = sleep(ctx, 10*time.Millisecond)
+				}
+			}
+		})
+	}
+	if err := sleep(ctx, 2*time.Second); err != nil {
+		end()
+		return err
+	}
+	start, until := time.Now(), time.Now().Add(3*t.set.window)
+	flooded, err := t.creates(ctx, quiet, "flooded", func() bool { return time.Now().Before(until) })
+	rate := float64(sent.Load()) / (time.Since(start) + 2*time.Second).Seconds()
+	end()
+	wg.Wait()
+	if err != nil {
+		return err
+	}
+	t.r.add("create of a quiet user, alone, p50", "ms", millis(alone, 50), lower)
+	t.r.add("create of a quiet user, alone, p99", "ms", millis(alone, 99), lower)
+	t.r.add("create of a quiet user, beside a flood, p50", "ms", millis(flooded, 50), lower)
+	t.r.add("create of a quiet user, beside a flood, p99", "ms", millis(flooded, 99), lower)
+	t.r.add("requests of the flood", "/s", rate, higher)
+	t.r.add("requests of the flood that were refused", "%", 100*float64(failed.Load())/float64(max(sent.Load(), 1)), lower)
+	return nil
+}
+
+// creates makes custom objects one after the other, up to 500 of them, while more says so.
+func (t *extendTrial) creates(ctx context.Context, by *door, prefix string, more func() bool) (samples []time.Duration, err error) {
+	for i := 0; i < 500 && more(); i++ {
+		body, err := json.Marshal(thing(0, fmt.Sprintf("%s-%06d", prefix, i)))
+		if err != nil {
+			return nil, err
+		}
+		start := time.Now()
+		if _, err := by.send(ctx, http.MethodPost, thingsPath(0, t.ns), body); err != nil {
+			return nil, err
+		}
+		samples = append(samples, time.Since(start))
+	}
+	return samples, nil
+}
+
+// ownConnection is a client that shares no connection with others.
+func ownConnection(t *extendTrial) (*http.Client, error) {
+	config := rest.CopyConfig(t.config)
+	config.Dial = nil
+	config.Proxy = http.ProxyFromEnvironment // a function makes the transport one of its own
+	return rest.HTTPClientFor(config)
+}
