@@ -77,7 +77,7 @@ func (s *Server) remoteDescriptions() (out []openapi.Group) {
 	for _, d := range s.aggregator.Descriptions() {
 		out = append(out, openapi.Group{Group: d.Group, Version: d.Version, Tag: d.Tag, Document: func() ([]byte, error) {
 			return d.Document(context.Background()) // bounded in time by itself; whoever asks shares it with others
-		}})
+		}, DocumentV2: func() ([]byte, error) { return d.DocumentV2(context.Background()) }})
 	}
 	return out
 }

@@ -195,8 +195,8 @@ type Description struct {
 	schema.GroupVersion
 	// Tag changes when the document does.
 	Tag string
-	// Document fetches it.
-	Document func(ctx context.Context) ([]byte, error)
+	// Document fetches it, and DocumentV2 the v2 document of the whole server.
+	Document, DocumentV2 func(ctx context.Context) ([]byte, error)
 }
 
 // Descriptions are the OpenAPI v3 documents of the aggregated servers that answer.
@@ -207,15 +207,18 @@ func (a *Aggregator) Descriptions() (out []Description) {
 			continue
 		}
 		out = append(out, Description{GroupVersion: gv, Tag: b.name + " " + d.openAPI, Document: func(ctx context.Context) ([]byte, error) {
-			return a.fetchOpenAPI(ctx, b)
+			return a.fetchOpenAPI(ctx, b, "/openapi/v3"+b.base(), "openapi")
+		}, DocumentV2: func(ctx context.Context) ([]byte, error) {
+			return a.fetchOpenAPI(ctx, b, "/openapi/v2", "swagger")
 		}})
 	}
 	slices.SortFunc(out, func(a, b Description) int { return compareVersions(a.GroupVersion, b.GroupVersion) })
 	return out
 }
 
-func (a *Aggregator) fetchOpenAPI(ctx context.Context, b *backend) ([]byte, error) {
-	got, err := a.ask(ctx, b, "/openapi/v3"+b.base(), acceptJSON, "", maxOpenAPI)
+// fetchOpenAPI reads a document, which says of what version it is under a key.
+func (a *Aggregator) fetchOpenAPI(ctx context.Context, b *backend, path, key string) ([]byte, error) {
+	got, err := a.ask(ctx, b, path, acceptJSON, "", maxOpenAPI)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +229,7 @@ func (a *Aggregator) fetchOpenAPI(ctx context.Context, b *backend) ([]byte, erro
 	if err := json.Unmarshal(got.body, &document); err != nil {
 		return nil, fmt.Errorf("read the OpenAPI document of %s: %w", b.GroupVersion, err)
 	}
-	if document["openapi"] == nil {
+	if document[key] == nil {
 		return nil, errors.New("the server has answered with something else than an OpenAPI document")
 	}
 	return got.body, nil

@@ -178,5 +178,22 @@ func (s *Service) writeV2(out io.Writer, encode body) error {
 	for _, name := range slices.Sorted(maps.Keys(roots)) {
 		routes = append(routes, roots[name]...)
 	}
-	return writeV2(b, newWriter(out, encode), routes, customs, s.options.Version)
+	return writeV2(b, newWriter(out, encode), contents{routes, customs, s.foreigns()}, s.options.Version)
+}
+
+// foreigns are the parts of the v2 documents of other servers. A server that has none, or a broken one, has no part in the document.
+func (s *Service) foreigns() (out []*foreign) {
+	for _, g := range s.groups() {
+		if g.DocumentV2 == nil {
+			continue
+		}
+		raw, err := g.DocumentV2()
+		if err != nil {
+			continue
+		}
+		if f, err := readForeign(raw, g.Group, g.Version); err == nil {
+			out = append(out, f)
+		}
+	}
+	return out
 }

@@ -60,8 +60,10 @@ type Group struct {
 	Tag string
 	// Custom returns the custom resources of the group version. It is called when a document is made.
 	Custom func() []Custom
-	// Document supplies the whole v3 document instead. It has no part in v2.
+	// Document supplies the whole v3 document instead.
 	Document func() ([]byte, error)
+	// DocumentV2 supplies the v2 document of the server that has the group version; nil for none.
+	DocumentV2 func() ([]byte, error)
 }
 
 // Options say what to describe.

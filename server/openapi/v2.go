@@ -18,10 +18,19 @@ type swagger struct {
 	w       writer
 	params  object            // parameters that operations refer to by name
 	refs    map[string]object // references by parameter, so that each is hashed once
+	written map[string]bool   // paths
 }
 
-// writeV2 writes one document from the routes of all groups and from all custom resources.
-func writeV2(b *builder, w writer, routes []route, customs []Custom, info string) error {
+// contents are what the v2 document is made of: the routes of all built-in groups, custom resources, and parts of other servers' documents.
+type contents struct {
+	routes   []route
+	customs  []Custom
+	foreigns []*foreign
+}
+
+// writeV2 writes one document of all there is.
+func writeV2(b *builder, w writer, c contents, info string) error {
+	routes, customs := c.routes, c.customs
 	used := namesOf(routes)
 	if len(customs) > 0 {
 		maps.Copy(used, customBase(customs))
@@ -34,13 +43,27 @@ func writeV2(b *builder, w writer, routes []route, customs []Custom, info string
 	for _, name := range all {
 		taken[name] = true
 	}
-	s := &swagger{builder: b, w: w, params: object{}, refs: map[string]object{}}
+	s := &swagger{builder: b, w: w, params: object{}, refs: map[string]object{}, written: map[string]bool{}}
+	builtin := maps.Clone(taken)
 	kinds := claimNames(customs, taken)
+	var others *foreign
 	for _, write := range []func() error{
 		s.writeHead(info),
 		func() error { return s.writePaths(routes, kinds) },
+		func() error {
+			others = s.merge(c.foreigns, s.ownDefinition(builtin, taken))
+			return writeAll(w, "paths", others.paths)
+		},
 		func() error { return s.writeDefinitions(all, kinds) },
-		func() error { return w.part(s.params, "parameters") },
+		func() error { return writeAll(w, "definitions", others.definitions) },
+		func() error {
+			for name, p := range others.parameters {
+				if s.params[name] == nil {
+					s.params[name] = p
+				}
+			}
+			return w.part(s.params, "parameters")
+		},
 		w.end,
 	} {
 		if err := write(); err != nil {
@@ -91,6 +114,7 @@ func (s *swagger) writeRoutes(routes []route) error {
 		if err != nil {
 			return err
 		}
+		s.written[path] = true
 		if err := s.w.part(item, "paths", path); err != nil {
 			return err
 		}
