@@ -126,21 +126,29 @@ func (l *local) Get(ctx context.Context, gr schema.GroupResource, namespace, nam
 	if err != nil {
 		return nil, err
 	}
-	if err := under(r, gr, sub); err != nil {
+	if err := l.under(r, gr, sub); err != nil {
 		return nil, err
 	}
 	return l.own(ctx, r)
 }
 
 // under sets the subresource of a request.
-func under(r *Request, gr schema.GroupResource, sub string) error {
+func (l *local) under(r *Request, gr schema.GroupResource, sub string) error {
 	if sub == "" {
 		return nil
 	}
-	if r.Sub = r.Def.Sub(sub); r.Sub == nil {
-		return badRequest("%s has no subresource %s", gr, sub)
+	if r.Sub = r.Def.Sub(sub); r.Sub != nil {
+		return nil
 	}
-	return nil
+	if r.Def.IsCustom() { // each version has subresources of its own
+		for _, d := range l.server.State.versions(gr) {
+			if r.Sub = d.Sub(sub); r.Sub != nil {
+				r.Def = d
+				return nil
+			}
+		}
+	}
+	return badRequest("%s has no subresource %s", gr, sub)
 }
 
 // Act creates a subresource.
@@ -149,7 +157,7 @@ func (l *local) Act(ctx context.Context, gr schema.GroupResource, namespace, nam
 	if err != nil {
 		return nil, err
 	}
-	if err := under(r, gr, sub); err != nil {
+	if err := l.under(r, gr, sub); err != nil {
 		return nil, err
 	}
 	r.Object = body
@@ -173,7 +181,7 @@ func (l *local) Update(ctx context.Context, gr schema.GroupResource, obj kind.Ob
 	if err != nil {
 		return nil, err
 	}
-	if err := under(r, gr, sub); err != nil {
+	if err := l.under(r, gr, sub); err != nil {
 		return nil, err
 	}
 	r.Object = obj
