@@ -73,6 +73,10 @@ operators: build
 	PROA_OPERATORS=1 PROA_BIN=$(CURDIR)/bin/proa $(GO) test $(TAGS) -count=1 -v -timeout 60m ./test/operators
 	$(GO) run $(TAGS) ./test/operators/cmd controller-runtime
 
+# The conformance suite of the Gateway API; RUN=HTTPRouteWeight runs one test and writes nothing. Needs root.
+gateway-conformance: build
+	$(GO) run $(TAGS) ./test/gatewaysuite $(if $(RUN),-run $(RUN))
+
 compat: build
 	$(GO) run $(TAGS) ./test/compat -docs docs/compat.md
 
