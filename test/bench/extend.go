@@ -119,7 +119,8 @@ func (d *door) define(ctx context.Context, n, rules int) error {
 
 // until repeats something that is not yet so.
 func (d *door) until(ctx context.Context, do func() error) error {
-	deadline := time.Now().Add(time.Minute)
+	// Upstream takes minutes to serve a thousand definitions that come at once.
+	deadline := time.Now().Add(4 * time.Minute)
 	for {
 		err := do()
 		if err == nil || time.Now().After(deadline) {

@@ -181,6 +181,10 @@ func (t *extendTrial) firstEvents(ctx context.Context, n int) (time.Duration, er
 	return time.Since(start), nil
 }
 
+// rested is the time after which a process has come to rest, whatever it did before: proa gives back memory once a minute.
+const rested = 75 * time.Second
+
+// definitions measures what definitions cost whose resources have no objects.
 func (t *extendTrial) definitions(ctx context.Context) error {
 	if err := sleep(ctx, t.set.settle); err != nil {
 		return err
@@ -202,7 +206,7 @@ func (t *extendTrial) definitions(ctx context.Context) error {
 		return err
 	}
 	t.r.add("1000 definitions, until their objects are served", "ms", float64(time.Since(start).Milliseconds()), lower)
-	if err := sleep(ctx, t.set.settle+t.set.idle); err != nil {
+	if err := sleep(ctx, rested); err != nil {
 		return err
 	}
 	after, err := read(t.pids)
