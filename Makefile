@@ -4,7 +4,7 @@ TAGS  := -tags grpcnotrace
 GO    := CGO_ENABLED=0 go
 LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.0
 
-.PHONY: build release release-check up down test unit e2e race lint fuzz conformance compat compat-loops bench bench-attacks gate operators generate
+.PHONY: build release release-check up down test unit e2e race lint fuzz conformance compat compat-loops bench bench-attacks gate gateway-conformance operators generate
 
 build: bin/kubectl bin/containerd bin/runc
 	$(GO) build $(TAGS) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
