@@ -69,7 +69,7 @@ func (s *Server) createObject(ctx context.Context, r *Request, obj kind.Object) 
 		return nil, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	obj = toHub(r.Def, obj)
-	birth(obj)
+	wipe(obj)
 	obj = s.own(r, r.Def.Storage().New(), obj)
 	r.Clock.Done(hop.Schema)
 	generated := obj.GetName() == "" && obj.GetGenerateName() != ""

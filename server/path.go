@@ -132,6 +132,9 @@ func (s *Server) write(ctx context.Context, r *Request, obj, old kind.Object, re
 	if err := s.mutate(ctx, r, obj, old); err != nil { // hop 4
 		return nil, 0, err
 	}
+	if old == nil {
+		birth(obj) // after hop 4: who changes a new object says neither what it is called inside nor when it was made
+	}
 	r.Clock.Done(hop.Mutate)
 	if err := s.check(ctx, r, obj, old); err != nil { // hop 5
 		return nil, 0, err

@@ -98,7 +98,7 @@ func (s *Server) createByUpdate(ctx context.Context, r *Request, next *change) (
 	if err := matchNamespace(r, obj); err != nil {
 		return nil, err
 	}
-	birth(obj)
+	wipe(obj)
 	if r.Patch != types.ApplyPatchType {
 		obj = s.own(r, empty, obj)
 	}
