@@ -50,7 +50,7 @@ func (s *Server) openGateway() {
 		may(standard("gatewayclasses"), "create"),
 		// The owner of a Service may be one whose deletion waits for it only if its finalizers may be written.
 		may(standard("gateways/finalizers"), "update"),
-		may(on(gr.Services), "get", "list", "watch", "create", "update", "delete"), may(on(gr.EndpointSlices), "get", "list", "watch", "create", "update"),
+		may(on(gr.Services), "get", "list", "watch", "create", "update", "delete"), may(on(gr.EndpointSlices), "get", "list", "watch", "create", "update", "delete"),
 	}
 	for _, r := range []schema.GroupResource{gr.Secrets, gr.ConfigMaps, gr.Namespaces, gr.Nodes, gr.CustomResourceDefinitions} {
 		role.Rules = append(role.Rules, may(on(r), "get", "list", "watch"))

@@ -224,11 +224,16 @@ func (s *server) follow(ctx context.Context, wg *sync.WaitGroup) {
 	})
 	wg.Go(func() {
 		for e := range s.builtin[gr.Nodes].Events(ctx) {
-			if e.Gap || e.Object.GetName() == s.NodeName {
+			if e.Gap || e.Object.GetName() == s.NodeName || e.Deleted || readyOf(e.Old) != readyOf(e.Object) {
 				signal(s.publish)
 			}
 		}
 	})
+}
+
+func readyOf(o kind.Object) bool {
+	n, ok := o.(*corev1.Node)
+	return ok && isReady(n)
 }
 
 func equalLabels(a, b map[string]string) bool {

@@ -100,6 +100,30 @@ func sliceFor(g *gateway, node *corev1.Node, address netip.Addr, open map[int32]
 	return s
 }
 
+// staleSlices are those of servers whose node is gone or not ready: what they lead to does not answer. A server that comes back makes its
+// slice again.
+func staleSlices(g *gateway, list []*discoveryv1.EndpointSlice, own string, ready func(node string) bool) (out []*discoveryv1.EndpointSlice) {
+	for _, s := range list {
+		if s.Labels[discoveryv1.LabelManagedBy] != managedBy || !isOwned(s, g) {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			if node := deref(e.NodeName, ""); node != own && !ready(node) {
+				out = append(out, s)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// isReady says that a node works.
+func isReady(n *corev1.Node) bool {
+	return n != nil && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
 // sliceName is the name of the EndpointSlice of a node.
 func sliceName(service, node string) string { return service + "-" + node }
 

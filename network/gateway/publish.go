@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/nodeaddress"
+	"proa.dev/network/ingress"
 )
 
 const (
@@ -195,7 +197,25 @@ func (s *server) ensure(ctx context.Context, g *gateway, out *outcome) (place, e
 			}
 		}
 	}
-	return placeOf(g, have), s.ensureSlice(ctx, g, have, out)
+	return placeOf(g, have), errors.Join(s.ensureSlice(ctx, g, have, out), s.dropStale(ctx, g, k))
+}
+
+// dropStale deletes the slices of servers that do not answer any more.
+func (s *server) dropStale(ctx context.Context, g *gateway, service key) (err error) {
+	var have []*discoveryv1.EndpointSlice
+	for o := range s.builtin[gr.EndpointSlices].By(ingress.ByService(), service.String()) {
+		if e, ok := o.(*discoveryv1.EndpointSlice); ok {
+			have = append(have, e)
+		}
+	}
+	ready := func(node string) bool { return isReady(find[*corev1.Node](s.builtin[gr.Nodes], key{"", node})) }
+	for _, e := range staleSlices(g, have, s.NodeName, ready) {
+		bad := s.Client.Delete(ctx, gr.EndpointSlices, e.Namespace, e.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &e.UID}})
+		if bad != nil && !apierrors.IsNotFound(bad) {
+			err = errors.Join(err, bad)
+		}
+	}
+	return err
 }
 
 // ensureSlice leads the Service to the ports of the proxy on this node.
