@@ -236,7 +236,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.auth = auth
 	s.queues = control.NewMetrics()
-	counts.Registry().MustRegister(s.queues, s.agents, s.webhooks, s.aggregator, s.kms.latency)
+	counts.Registry().MustRegister(s.queues, s.agents, s.webhooks, s.aggregator, s.kms.latency, borrow())
 	s.openIngress()
 	s.openGateway()
 	if s.Machine != nil {
