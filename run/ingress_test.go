@@ -18,12 +18,15 @@ import (
 
 func TestIngressSettings(t *testing.T) {
 	for said, want := range map[string]string{
-		"":                    "{proa 80 443}",
-		"ingress-class=off":   "{ 80 443}",
-		"ingress-class=web":   "{web 80 443}",
+		"":                    "{proa 80 443 proa}",
+		"ingress-class=off":   "{ 80 443 proa}",
+		"ingress-class=web":   "{web 80 443 proa}",
+		"gateway-class=off":   "{proa 80 443 }",
+		"gateway-class=edge":  "{proa 80 443 edge}",
+		"gateway-class=A_B":   `--gateway-class: "A_B": `,
 		"ingress-class=A_B":   `--ingress-class: "A_B": `,
-		"ingress-http-port=0": "{proa 0 443}",
-		"ingress-https-port=8443,ingress-http-port=8080": "{proa 8080 8443}",
+		"ingress-http-port=0": "{proa 0 443 proa}",
+		"ingress-https-port=8443,ingress-http-port=8080": "{proa 8080 8443 proa}",
 		"ingress-https-port=80":                          "ingress-http-port and ingress-https-port are both 80; one port is for one of them",
 		"ingress-http-port=http":                         `--ingress-http-port: "http" is not a port`,
 	} {

@@ -1,0 +1,31 @@
+package run
+
+import (
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/gr"
+)
+
+// TestGatewayMay holds what serves Gateways to what it needs.
+func TestGatewayMay(t *testing.T) {
+	who := newServer(t).front.Client(account(GatewayAccount))
+	for _, on := range []schema.GroupResource{gr.Services, gr.EndpointSlices, gr.Secrets, gr.ConfigMaps, gr.Namespaces, gr.Nodes, gr.CustomResourceDefinitions} {
+		if _, err := who.View(t.Context(), on); err != nil {
+			t.Errorf("it must see %s: %v", on, err)
+		}
+	}
+	for _, on := range []schema.GroupResource{gr.Pods, gr.ServiceAccounts} {
+		if _, err := who.View(t.Context(), on); !apierrors.IsForbidden(err) {
+			t.Errorf("it sees %s: %v", on, err)
+		}
+	}
+	for _, on := range []schema.GroupResource{gr.Secrets, gr.ConfigMaps, gr.Pods} {
+		if err := who.Delete(t.Context(), on, "default", "x", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("it deletes %s: %v", on, err)
+		}
+	}
+}
