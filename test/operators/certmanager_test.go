@@ -37,21 +37,22 @@ func certManagerChart(t *testing.T, version string) string {
 	return chart
 }
 
-// helm runs Helm on the cluster, which must succeed.
-func (n *node) helm(t *testing.T, args ...string) {
+// cmctl runs cert-manager's own tool on the cluster, in a folder, and it must succeed. It has the libraries of Helm in it.
+func (n *node) cmctl(t *testing.T, dir string, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), programs(t, "helm")["helm"], append(args, "--kubeconfig", n.kubeconfig)...)
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+n.cache, "HELM_CONFIG_HOME="+n.cache, "HELM_DATA_HOME="+n.cache)
+	cmd := exec.CommandContext(t.Context(), programs(t, "cert-manager-ctl")["cert-manager-ctl"], args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "KUBECONFIG="+n.kubeconfig, "HOME="+n.cache)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		pods, _ := n.try(t, "", "get", "pods,jobs,events", "-A", "-o", "wide")
-		t.Fatalf("helm %v: %v\n%s\n%s", args, err, out, pods)
+		t.Fatalf("cmctl %v: %v\n%s\n%s", args, err, out, pods)
 	}
 }
 
-// installCertManager installs cert-manager from its chart. A Job of the chart then creates a Certificate by the webhook, and Helm waits for it.
+// installCertManager installs cert-manager from its chart, which cmctl takes from its working folder. A Job of the chart then asks for a Certificate by
+// the webhook, and cmctl waits for it.
 func (n *node) installCertManager(t *testing.T) {
 	t.Helper()
-	n.helm(t, "install", "cert-manager", certManagerChart(t, "v1.11.5"), "--namespace", "cert-manager", "--create-namespace", "--set", "installCRDs=true", "--wait", "--timeout", "6m")
+	n.cmctl(t, filepath.Dir(certManagerChart(t, "v1.11.5")), "x", "install", "--timeout", "6m")
 }
 
 // certificateOf is the certificate in a Secret, which must belong to its key and be vouched for by its authority.
@@ -85,10 +86,7 @@ func TestCertManager(t *testing.T) {
 		t.Errorf("it is issued by %s", first.Issuer)
 	}
 
-	cmctl := programs(t, "cert-manager-ctl")["cert-manager-ctl"]
-	if out, err := exec.CommandContext(t.Context(), cmctl, "renew", "web", "--kubeconfig", n.kubeconfig).CombinedOutput(); err != nil {
-		t.Fatalf("cmctl renew: %v\n%s", err, out)
-	}
+	n.cmctl(t, "", "renew", "web")
 	n.until(t, "2 True", "get", "certificate", "web", "-o", `jsonpath={.status.revision} {.status.conditions[?(@.type=="Ready")].status}`)
 	if second := n.certificateOf(t, "web", "web.example.com"); second.SerialNumber.Cmp(first.SerialNumber) == 0 {
 		t.Error("the renewed certificate is the first one")
@@ -107,5 +105,5 @@ func TestCertManager(t *testing.T) {
 	}
 	n.run(t, "", "delete", "-f", "testdata/certificates.yaml")
 	t.Run("website", func(t *testing.T) { testWebsite(t, n) })
-	n.helm(t, "uninstall", "cert-manager", "--namespace", "cert-manager", "--wait")
+	n.cmctl(t, "", "x", "uninstall")
 }
