@@ -58,7 +58,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	s, err := upstream.StartProa(ctx, o.proa, "--node", "node-a", "--node-port", "0", "--ingress-class", "off", "--proxy-healthz", "off", "--image-gc-high-threshold", "100",
+	// Networks that no other cluster of this machine has without settings.
+	s, err := upstream.StartProa(ctx, o.proa, "--cluster-cidr", "10.213.0.0/16", "--service-cidr", "10.214.0.0/16", "--node", "node-a", "--node-port", "0", "--ingress-class", "off", "--proxy-healthz", "off", "--image-gc-high-threshold", "100",
 		"--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%")
 	if err != nil {
 		return err
@@ -106,7 +107,12 @@ type suiteRun struct {
 
 // suite runs the tests, and writes the section.
 func (o options) suite(ctx context.Context, s *upstream.System, with suiteRun) error {
-	report := filepath.Join(s.Data, "gateway-report.yaml")
+	dir, err := os.MkdirTemp("", "gatewaysuite-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	report := filepath.Join(dir, "report.yaml")
 	args := []string{
 		with.program, "-test.v", "-test.run", "^TestConformance$", "-gateway-class", "proa", "-conformance-profiles", "GATEWAY-HTTP,GATEWAY-GRPC,GATEWAY-TLS",
 		"-supported-features", strings.Join(with.features, ","), "-report-output", report,
