@@ -90,14 +90,20 @@ func heard(t *testing.T, c *proatest.Cluster, want int) (out []*x509.Certificate
 	if err != nil {
 		t.Fatal(err)
 	}
+	agents, err := os.ReadFile(filepath.Join(c.Dir, "pki", "kubelet-ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := map[string]string{"kubernetes.io/kube-apiserver-serving": bundle, certificatesv1.KubeletServingSignerName: string(agents)}
 	n := 0
 	for o := range view.List("") {
-		if n++; o.(*certificatesv1.ClusterTrustBundle).Spec.TrustBundle != bundle {
-			t.Error("the trust bundle is another one")
+		if b := o.(*certificatesv1.ClusterTrustBundle).Spec; b.TrustBundle != wanted[b.SignerName] {
+			t.Errorf("the trust bundle of %s is another one", b.SignerName)
 		}
+		n++
 	}
-	if n != 1 {
-		t.Errorf("there are %d trust bundles, want one", n)
+	if n != 2 {
+		t.Errorf("there are %d trust bundles, want one for the API server and one for agents", n)
 	}
 	file, err := clientcmd.LoadFromFile(c.Kubeconfig)
 	if err != nil {

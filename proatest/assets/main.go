@@ -13,11 +13,17 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 )
 
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
+	go func() { // suites that fail leave what they have started
+		for parent := os.Getppid(); os.Getppid() == parent; time.Sleep(time.Second) {
+		}
+		cancel()
+	}()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if err := play(ctx, log, filepath.Base(os.Args[0]), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
