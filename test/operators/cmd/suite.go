@@ -135,7 +135,7 @@ func envtestPackages(source string) ([]string, error) {
 // try runs the tests of a package.
 func try(ctx context.Context, source, assets, name string) outcome {
 	cmd := exec.CommandContext(ctx, "go", "test", "-v", "-count=1", "-timeout=20m", "./pkg/"+name)
-	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0", "KUBEBUILDER_ASSETS="+assets)
+	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0", "KUBEBUILDER_ASSETS="+assets, "TMPDIR="+filepath.Dir(assets)) // what the tests leave there goes with it
 	begin := time.Now()
 	out, err := cmd.CombinedOutput()
 	return judge(name, string(out), err == nil, time.Since(begin))
