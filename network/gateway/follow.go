@@ -55,7 +55,7 @@ func Run(ctx context.Context, c Config) error {
 		}
 		defined := map[string]types.UID{}
 		for name := range resources() {
-			if o, ok := view.Get("", name+"."+group); ok && isEstablished(o) {
+			if o, ok := view.Get("", name+"."+group); ok && isServed(o, name) {
 				defined[name] = o.GetUID()
 			}
 		}
@@ -101,12 +101,13 @@ func complete(defined map[string]types.UID) bool {
 	return true
 }
 
-func isEstablished(o any) bool {
+// isServed says that a definition is established, in a version that is read here. ReferenceGrants were v1beta1 for longer than the others.
+func isServed(o any, name string) bool {
 	c, ok := o.(*apiextensionsv1.CustomResourceDefinition)
 	return ok && c.DeletionTimestamp == nil && slices.ContainsFunc(c.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
 		return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
 	}) && slices.ContainsFunc(c.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
-		return v.Name == gw.GroupVersion.Version && v.Served
+		return v.Served && (v.Name == gw.GroupVersion.Version || name == grants && v.Name == "v1beta1")
 	})
 }
 
