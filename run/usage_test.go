@@ -4,58 +4,80 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
-
-	"proa.dev/control/autoscale"
-	"proa.dev/kinds/kind"
 )
 
-func TestMeasurements(t *testing.T) {
-	use := func(name, cpu string) metricsv1beta1.ContainerMetrics {
-		c := metricsv1beta1.ContainerMetrics{Name: name, Usage: corev1.ResourceList{}}
-		if cpu != "" {
-			c.Usage[corev1.ResourceCPU] = resource.MustParse(cpu)
-		}
-		return c
+// way leads requests as a function says.
+type way func(*http.Request) (*http.Response, error)
+
+func (w way) RoundTrip(req *http.Request) (*http.Response, error) { return w(req) }
+
+func always(code int, body io.Reader, header ...string) way {
+	h := http.Header{}
+	for i := 0; i < len(header); i += 2 {
+		h.Set(header[i], header[i+1])
 	}
-	pod := func(name string, c ...metricsv1beta1.ContainerMetrics) kind.Object {
-		return &metricsv1beta1.PodMetrics{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Timestamp: metav1.Unix(9, 0), Window: metav1.Duration{Duration: time.Second}, Containers: c}
+	return func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: code, Header: h, Body: io.NopCloser(body)}, nil
 	}
-	for _, test := range []struct {
-		name      string
-		container string
-		pods      []kind.Object
-		err       error
-		want      string
+}
+
+// never is a body that does not come.
+type never struct{ context.Context }
+
+func (n never) Read([]byte) (int, error) {
+	<-n.Done()
+	return 0, n.Err()
+}
+
+// forever is a body without an end.
+type forever struct{ read *int }
+
+func (f forever) Read(p []byte) (int, error) {
+	*f.read += len(p)
+	return len(p), nil
+}
+
+// What an aggregated API server answers to the question of an autoscaler, and what is made of it when it does not.
+func TestMeasure(t *testing.T) {
+	read := 0
+	for name, test := range map[string]struct {
+		way
+		want string
+		took time.Duration
 	}{
-		{"all containers", "", []kind.Object{pod("p", use("a", "100m"), use("b", "1"))}, nil, "map[p:1100]"},
-		{"one container", "b", []kind.Object{pod("p", use("a", "100m"), use("b", "1"))}, nil, "map[p:1000]"},
-		{"one that is not told", "", []kind.Object{pod("p", use("a", "100m"), use("b", "")), pod("q", use("a", "1"))}, nil, "map[q:1000]"},
-		{"one that is not there", "x", []kind.Object{pod("p", use("a", "1"))}, nil, "failed to get container metrics: container x not present in metrics for pod ns/p"},
-		{"nothing", "", nil, nil, "no metrics returned from resource metrics API"},
-		{"refused", "", nil, errors.New("no"), "unable to fetch metrics from resource metrics API: no"},
+		"good":        {always(200, strings.NewReader("{}"), "Content-Type", "application/json"), "200 false {}", 0},
+		"refusal":     {always(404, strings.NewReader("no"), "Content-Type", "text/plain; charset=utf-8"), "404 true no", 0},
+		"no type":     {always(500, strings.NewReader("no")), "500 true no", 0},
+		"odd type":    {always(500, strings.NewReader("no"), "Content-Type", ";"), "500 false no", 0},
+		"redirect":    {always(302, strings.NewReader(""), "Location", "https://elsewhere/"), "502 true the backend attempted to redirect this request, which is not permitted", 0},
+		"no way":      {func(*http.Request) (*http.Response, error) { return nil, errors.New("no way") }, "503 true no way", 0},
+		"too much":    {always(200, forever{&read}), "502 true the answer has more than 16777216 bytes", 0},
+		"a long no":   {always(500, forever{&read}), "500 true " + strings.Repeat("\x00", maxRefusal), 0},
+		"silence":     {func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }, "504 false ", measureTimeout},
+		"half a word": {func(r *http.Request) (*http.Response, error) { return always(200, never{r.Context()})(r) }, "504 false ", measureTimeout},
 	} {
-		m := measured{Metrics: autoscale.Absent(), list: func(context.Context, autoscale.Query) ([]kind.Object, error) { return test.pods, test.err }}
-		samples, err := m.Pods(t.Context(), autoscale.Query{Resource: corev1.ResourceCPU, Container: test.container})
-		values := map[string]int64{}
-		for name, s := range samples {
-			values[name] = s.Value
-		}
-		got := fmt.Sprint(values)
-		if err != nil {
-			got = err.Error()
-		}
-		if got != test.want {
-			t.Errorf("%s: %s, want %s", test.name, got, test.want)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			a, err := measure(t.Context(), test.way, &url.URL{Path: "/apis/g/v/namespaces/ns/pods/*/x"})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if got := fmt.Sprintf("%d %v %s", a.Code, a.Text, a.Body); got != test.want {
+				t.Errorf("%s: got %.200q, want %.200q", name, got, test.want)
+			}
+			if took := time.Since(began); took != test.took {
+				t.Errorf("%s: it took %v", name, took)
+			}
+		})
 	}
-	if _, err := (measured{Metrics: autoscale.Absent()}).Pods(t.Context(), autoscale.Query{Metric: "requests"}); err == nil {
-		t.Error("a metric that nobody serves was measured")
+	if read > 2*(maxMeasured+maxRefusal) {
+		t.Errorf("%d bytes were read", read)
 	}
 }

@@ -2,7 +2,6 @@ package autoscale
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -38,30 +37,6 @@ type Sample struct {
 	Value  int64
 	At     time.Time
 	Window time.Duration
-}
-
-// Absent are the Metrics of a cluster that serves none.
-func Absent() Metrics { return absent{} }
-
-type absent struct{}
-
-func (absent) Pods(_ context.Context, q Query) (map[string]Sample, error) {
-	if q.Resource != "" {
-		return nil, missing("resource", "get pods.metrics.k8s.io")
-	}
-	return nil, missing("custom", "get pods.custom.metrics.k8s.io")
-}
-
-func (absent) Object(context.Context, string, autoscalingv2.CrossVersionObjectReference, string, labels.Selector) (int64, error) {
-	return 0, missing("custom", "get objects.custom.metrics.k8s.io")
-}
-
-func (absent) External(context.Context, string, string, labels.Selector) ([]int64, error) {
-	return nil, missing("external", "get metrics.external.metrics.k8s.io")
-}
-
-func missing(api, request string) error {
-	return fmt.Errorf("unable to fetch metrics from %s metrics API: the server could not find the requested resource (%s)", api, request)
 }
 
 // reading is what a metric of an autoscaler came to.

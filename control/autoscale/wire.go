@@ -1,0 +1,102 @@
+package autoscale
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+)
+
+// usualWindow is what a value is the mean of where nobody says it.
+const usualWindow = time.Minute
+
+// metricValueList is a list of custom or external metrics, in any version: they differ in what an autoscaler does not read, and in the name
+// of one field.
+type metricValueList struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Items []metricValue `json:"items"`
+}
+
+type metricValue struct {
+	DescribedObject struct {
+		Name string `json:"name"`
+	} `json:"describedObject"`
+	Timestamp     metav1.Time `json:"timestamp"`
+	Window        *int64      `json:"window"`
+	WindowSeconds *int64      `json:"windowSeconds"`
+	Value         quantity    `json:"value"`
+}
+
+func (v *metricValue) window() time.Duration {
+	for _, seconds := range []*int64{v.WindowSeconds, v.Window} {
+		if seconds != nil {
+			return time.Duration(min(max(*seconds, 0), math.MaxInt64/int64(time.Second))) * time.Second
+		}
+	}
+	return usualWindow
+}
+
+// podMetricsList is a list of what Pods use.
+type podMetricsList struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Items []struct {
+		Metadata struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+		Timestamp  metav1.Time     `json:"timestamp"`
+		Window     metav1.Duration `json:"window"`
+		Containers []struct {
+			Name  string                           `json:"name"`
+			Usage map[corev1.ResourceName]quantity `json:"usage"`
+		} `json:"containers"`
+	} `json:"items"`
+}
+
+// plain is the list as this cluster's own metrics have it.
+func (l *podMetricsList) plain() []metricsv1beta1.PodMetrics {
+	out := make([]metricsv1beta1.PodMetrics, len(l.Items))
+	for i := range l.Items {
+		p := &l.Items[i]
+		out[i].Name, out[i].Timestamp, out[i].Window = p.Metadata.Name, p.Timestamp, p.Window
+		for _, c := range p.Containers {
+			usage := make(corev1.ResourceList, len(c.Usage))
+			for name, q := range c.Usage {
+				usage[name] = q.Quantity
+			}
+			out[i].Containers = append(out[i].Containers, metricsv1beta1.ContainerMetrics{Name: c.Name, Usage: usage})
+		}
+	}
+	return out
+}
+
+// quantity is a quantity from another server. One with a long exponent is refused: to read it would take minutes.
+type quantity struct{ resource.Quantity }
+
+// The bounds of a quantity: how long its text may be, and how far its point may be moved. Those that mean something have far less.
+const (
+	maxQuantity = 64
+	maxExponent = 99
+)
+
+// UnmarshalJSON reads a string or a number.
+func (q *quantity) UnmarshalJSON(text []byte) error {
+	if len(text) > maxQuantity {
+		return errors.New("a quantity is too long")
+	}
+	if at := strings.IndexAny(string(text), "eE"); at >= 0 {
+		exponent := strings.Trim(string(text[at+1:]), `"`)
+		if n, err := strconv.Atoi(exponent); exponent != "" && exponent != "i" && (err != nil || n > maxExponent || n < -maxExponent) {
+			return fmt.Errorf("a quantity has the exponent %q", exponent)
+		}
+	}
+	return q.Quantity.UnmarshalJSON(text)
+}
