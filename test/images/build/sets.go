@@ -23,7 +23,7 @@ func sets() []set {
 		{name: "pause", images: []string{"pause"}, own: []string{"cmd/pause"}, cook: cookPause},
 		{name: "busybox", images: []string{"busybox", "nonewprivs"}, busybox: true, programs: []string{"nonewprivs"}, cook: cookBusybox},
 		{name: "apiserver", images: []string{"sample-apiserver", "etcd"}, programs: []string{"sample-apiserver", "etcd"}, cook: cookAPIServer},
-		{name: "gateway", images: []string{"echo-basic"}, programs: []string{"echo-basic"}, cook: cookGateway},
+		{name: "gateway", images: []string{"echo-basic"}, programs: []string{"echo-basic"}, asked: true, cook: cookGateway},
 		{name: "cert-manager", images: certManagerPrograms(), programs: certManagerPrograms(), asked: true, cook: cookCertManager},
 		{name: "metrics-server", images: []string{"metrics-server"}, programs: []string{"metrics-server"}, asked: true, cook: cookMetricsServer},
 		{
