@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/proxy"
@@ -88,15 +89,8 @@ func (s *Server) connect(ctx context.Context, r *Request, rest string, q url.Val
 	r.Clock.Done(hop.Authorize)
 	asked := &kind.Connection{Namespace: r.Namespace, Name: r.Name, Path: rest, Query: q, Split: s.SplitLogs}
 	if r.Verb != "get" || r.Sub.Name != "log" { // to read a log is to read
-		a := s.admission(r, nil, nil)
-		a.Verb, a.Options = "connect", nil
-		if r.Sub.Body != nil && r.Sub.Body.Options != nil {
-			a.Connect = r.Sub.Body.Options(asked)
-		}
-		for _, plugins := range [][]Plugin{s.Mutate, s.Check} {
-			if err := admit(ctx, plugins, a); err != nil {
-				return nil, err
-			}
+		if err := s.admitStream(ctx, r, asked); err != nil {
+			return nil, err
 		}
 	}
 	if n := r.Sub.Needs; n != "" && n != r.Verb {
@@ -109,6 +103,28 @@ func (s *Server) connect(ctx context.Context, r *Request, rest string, q url.Val
 		err = s.also(ctx, r, target.Needs)
 	}
 	return target, err
+}
+
+// admitStream is hops 4 and 6 of a stream. Those of hop 4 may change its options, and then it is for what they say.
+func (s *Server) admitStream(ctx context.Context, r *Request, asked *kind.Connection) error {
+	a := s.admission(r, nil, nil)
+	a.Verb, a.Options = "connect", nil
+	var options runtime.Object
+	if r.Sub.Body != nil && r.Sub.Body.Options != nil {
+		options = r.Sub.Body.Options(asked)
+		a.Connect = options
+	}
+	if err := s.admitTwice(ctx, a); err != nil {
+		return err
+	}
+	a.Reinvocation = nil
+	if err := admit(ctx, s.Check, a); err != nil {
+		return err
+	}
+	if a.Connect != options && r.Sub.Body.Choose != nil {
+		r.Sub.Body.Choose(asked, a.Connect)
+	}
+	return nil
 }
 
 // also asks whether the client may use another verb than its own, too.

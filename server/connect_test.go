@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds/gr"
+	"proa.dev/kinds/kind"
 	"proa.dev/server/agents"
 	"proa.dev/server/authz"
 )
@@ -99,9 +100,10 @@ func page(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func newStreams(t *testing.T) *httptest.Server {
+func newStreams(t *testing.T, plugins ...Plugin) *httptest.Server {
 	t.Helper()
 	r := newRig(t)
+	r.Mutate = append(r.Mutate, plugins...)
 	pods := httptest.NewServer(http.HandlerFunc(page))
 	t.Cleanup(pods.Close)
 	direct := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -236,24 +238,73 @@ func TestStreamsAreUpgraded(t *testing.T) {
 		"/pods/p/attach?container=c&stdin=1":              "/attach/ns/p/c?input=1 hello",
 		"/pods/p/portforward?ports=80":                    "/portForward/ns/p?port=80 hello",
 	} {
-		c, err := websocket.NewConfig("ws"+strings.TrimPrefix(h.URL, "http")+"/api/v1/namespaces/ns"+path, h.URL)
+		if got := greet(t, h, path, len(want)); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+// greet opens a stream, says hello and returns so many bytes of what comes back.
+func greet(t *testing.T, h *httptest.Server, path string, n int) string {
+	t.Helper()
+	c, err := websocket.NewConfig("ws"+strings.TrimPrefix(h.URL, "http")+"/api/v1/namespaces/ns"+path, h.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Header.Set("Authorization", "Basic YTo=") // a, without a password
+	ws, err := c.DialContext(t.Context())
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = ws.Close() }()
+	if _, err := io.WriteString(ws, "hello"); err != nil {
+		return err.Error()
+	}
+	got := make([]byte, n)
+	n, _ = io.ReadFull(ws, got)
+	return string(got[:n])
+}
+
+// TestOptionsOfStreams: what a plugin makes of the options of a stream is what it is for.
+func TestOptionsOfStreams(t *testing.T) {
+	h := newStreams(t, Plugin{Name: "changes", Admit: func(_ context.Context, a *kind.Admission) error {
+		switch o := a.Connect.(type) {
+		case *corev1.PodExecOptions:
+			a.Connect = &corev1.PodExecOptions{Stdout: true, TTY: true, Container: "c", Command: append([]string{"audited"}, o.Command...)}
+		case *corev1.PodAttachOptions:
+			a.Connect = &corev1.PodAttachOptions{Stdout: true, Stderr: o.Stderr, Container: "c"}
+		case *corev1.PodPortForwardOptions:
+			a.Connect = &corev1.PodPortForwardOptions{Ports: append(o.Ports, 81)}
+		case *corev1.PodProxyOptions:
+			a.Connect = &corev1.PodProxyOptions{Path: "/changed" + o.Path}
+		case *corev1.NodeProxyOptions:
+			a.Connect = &corev1.NodeProxyOptions{Path: strings.Replace(o.Path, "/harmless", "/exec", 1)}
+		}
+		return nil
+	}})
+	for path, want := range map[string]string{
+		"/pods/p/exec?container=waits&command=ls&stdin=true": "/exec/ns/p/c?command=audited&command=ls&output=1&tty=1 hello",
+		"/pods/p/attach?container=waits&stdin=1&stderr=1":    "/attach/ns/p/c?error=1&output=1 hello",
+		"/pods/p/portforward?ports=80":                       "/portForward/ns/p?port=80%2C81 hello",
+	} {
+		if got := greet(t, h, path, len(want)); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	for _, test := range []struct{ who, path, want string }{
+		{"a", "/namespaces/ns/pods/p:80/proxy/a?x=1", "200 GET /changed/a x=1  /api/v1/namespaces/ns/pods/p:80/proxy/a/changed/a"},
+		{"reader", "/nodes/n/proxy/pods", "200 GET /pods?"},
+		{"a", "/nodes/n/proxy/harmless/ns/p/c", "200 GET /exec/ns/p/c?"},
+		{"reader", "/nodes/n/proxy/harmless/ns/p/c", `403 nodes "n" is forbidden: User "reader" cannot create resource "nodes/proxy" in API group "" at the cluster scope: readers read`},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.URL+"/api/v1"+test.path, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Header.Set("Authorization", "Basic YTo=") // a, without a password
-		ws, err := c.DialContext(t.Context())
-		if err != nil {
-			t.Errorf("%s: %v", path, err)
-			continue
+		req.SetBasicAuth(test.who, "")
+		if got := answerOf(t, http.DefaultClient, req); got != test.want {
+			t.Errorf("%s %s:\n got %s\nwant %s", test.who, test.path, got, test.want)
 		}
-		if _, err := io.WriteString(ws, "hello"); err != nil {
-			t.Error(err)
-		}
-		got := make([]byte, len(want))
-		if _, err := io.ReadFull(ws, got); err != nil || string(got) != want {
-			t.Errorf("%s: %q (%v), want %q", path, got, err, want)
-		}
-		_ = ws.Close()
 	}
 }
 

@@ -298,19 +298,12 @@ func (s *Server) mutate(ctx context.Context, r *Request, obj, old kind.Object) e
 		return nil
 	}
 	a := s.admission(r, obj, old)
-	a.Reinvocation = &kind.Reinvocation{}
 	var made metav1.ObjectMeta
 	if obj != nil {
 		made.UID, made.CreationTimestamp = obj.GetUID(), obj.GetCreationTimestamp()
 	}
-	if err := admit(ctx, s.Mutate, a); err != nil {
+	if err := s.admitTwice(ctx, a); err != nil {
 		return err
-	}
-	if a.Reinvocation.Wanted() {
-		a.Reinvocation.Again = true
-		if err := admit(ctx, s.Mutate, a); err != nil {
-			return err
-		}
 	}
 	if a.Patched && obj != nil {
 		if text := schema.AfterAdmission(obj, a.OwnersBefore); text != "" {
@@ -320,6 +313,16 @@ func (s *Server) mutate(ctx context.Context, r *Request, obj, old kind.Object) e
 		return keepAddressed(r, obj, old, made)
 	}
 	return nil
+}
+
+// admitTwice asks the plugins that may change something, and again if one of them wants that because of what another one has changed.
+func (s *Server) admitTwice(ctx context.Context, a *kind.Admission) error {
+	a.Reinvocation = &kind.Reinvocation{}
+	if err := admit(ctx, s.Mutate, a); err != nil || !a.Reinvocation.Wanted() {
+		return err
+	}
+	a.Reinvocation.Again = true
+	return admit(ctx, s.Mutate, a)
 }
 
 // validate is hop 6: those that may only refuse.

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"net/url"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +15,28 @@ import (
 
 // optionsBody names the type that discovery shows for a stream, and that admission plugins see. Its fields come as query parameters.
 func optionsBody(name string, options func(c *kind.Connection) runtime.Object) *kind.Body {
-	return &kind.Body{GroupVersionKind: corev1.SchemeGroupVersion.WithKind(name), Options: options}
+	return &kind.Body{GroupVersionKind: corev1.SchemeGroupVersion.WithKind(name), Options: options, Choose: chooseOptions}
+}
+
+// chooseOptions writes options back into the request that they are of.
+func chooseOptions(c *kind.Connection, options runtime.Object) {
+	switch o := options.(type) {
+	case *corev1.PodExecOptions:
+		c.Query = stream.Command{Container: o.Container, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Args: o.Command}.Request()
+	case *corev1.PodAttachOptions:
+		c.Query = stream.Command{Container: o.Container, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}.Request()
+	case *corev1.PodPortForwardOptions:
+		c.Query = url.Values{}
+		for _, p := range o.Ports {
+			c.Query.Add("ports", strconv.Itoa(int(p)))
+		}
+	case *corev1.PodProxyOptions:
+		c.Path = strings.TrimPrefix(o.Path, "/")
+	case *corev1.NodeProxyOptions:
+		c.Path = strings.TrimPrefix(o.Path, "/")
+	case *corev1.ServiceProxyOptions:
+		c.Path = strings.TrimPrefix(o.Path, "/")
+	}
 }
 
 func optionsType(name string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: name} }

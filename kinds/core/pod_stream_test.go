@@ -9,8 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
@@ -133,6 +135,30 @@ func TestStreams(t *testing.T) {
 		}
 		if got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", test.path, got, test.want)
+		}
+	}
+}
+
+// TestChosenOptions: a request that options are written into has these options.
+func TestChosenOptions(t *testing.T) {
+	for _, test := range []struct {
+		body *kind.Body
+		want runtime.Object
+	}{
+		{optionsBody("PodExecOptions", execOptions), &corev1.PodExecOptions{Stdin: true, Stderr: true, TTY: true, Container: "c", Command: []string{"a", "b c"}}},
+		{optionsBody("PodExecOptions", execOptions), &corev1.PodExecOptions{Stdout: true}},
+		{optionsBody("PodAttachOptions", attachOptions), &corev1.PodAttachOptions{Stdout: true, Container: "c"}},
+		{optionsBody("PodPortForwardOptions", forwardOptions), &corev1.PodPortForwardOptions{Ports: []int32{80, 81}}},
+		{optionsBody("PodPortForwardOptions", forwardOptions), &corev1.PodPortForwardOptions{}},
+		{optionsBody("PodProxyOptions", podProxyOptions), &corev1.PodProxyOptions{Path: "/a/b/"}},
+		{optionsBody("NodeProxyOptions", nodeProxyOptions), &corev1.NodeProxyOptions{Path: "/a"}},
+		{optionsBody("ServiceProxyOptions", serviceProxyOptions), &corev1.ServiceProxyOptions{}},
+	} {
+		c := &kind.Connection{Path: "was", Query: url.Values{"container": {"was"}, "command": {"was"}, "ports": {"1"}, "stdin": {"true"}, "stdout": {"true"}}}
+		test.want.GetObjectKind().SetGroupVersionKind(test.body.GroupVersionKind)
+		test.body.Choose(c, test.want)
+		if got := test.body.Options(c); !equality.Semantic.DeepEqual(got, test.want) {
+			t.Errorf("got %+v, want %+v", got, test.want)
 		}
 	}
 }

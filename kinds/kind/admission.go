@@ -51,7 +51,8 @@ type Admission struct {
 	Remote netip.Addr
 	Object Object // in the stored version; nil on delete
 	Old    Object // nil on create
-	// Connect are the options of a connection, a PodExecOptions for example; nil for everything else.
+	// Connect are the options of a connection, a PodExecOptions for example; nil for everything else. Who changes them in hop 4 puts
+	// others in their place.
 	Connect runtime.Object
 	DryRun  bool
 	Final   bool // hop 6: Object, with its name, is as it will be stored

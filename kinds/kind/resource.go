@@ -286,6 +286,8 @@ type Body struct {
 	Echo bool
 	// Options makes, of a request for a stream, the object of this type that admission plugins see; nil for other shapes.
 	Options func(c *Connection) runtime.Object
+	// Choose makes a request for a stream ask for what changed options say.
+	Choose func(c *Connection, options runtime.Object)
 }
 
 // Call is the request of an action subresource.

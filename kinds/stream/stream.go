@@ -118,6 +118,23 @@ func Attach(q url.Values) Command {
 	return c
 }
 
+// Request is the query of a request for it, as Exec and Attach read it.
+func (c Command) Request() url.Values {
+	q := url.Values{}
+	for name, on := range map[string]bool{"stdin": c.Stdin, "stdout": c.Stdout, "stderr": c.Stderr, "tty": c.TTY} {
+		if on {
+			q.Set(name, "true")
+		}
+	}
+	if c.Container != "" {
+		q.Set("container", c.Container)
+	}
+	if len(c.Args) > 0 {
+		q["command"] = c.Args
+	}
+	return q
+}
+
 // Query is what the node is told.
 func (c Command) Query() url.Values {
 	q := url.Values{}

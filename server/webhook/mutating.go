@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
 	"proa.dev/kinds/kind"
@@ -85,7 +86,7 @@ func (p *mutatingPlugin) apply(ctx context.Context, r *request, h *hook, v *vers
 	if len(patch) == 0 {
 		return false, nil
 	}
-	if r.Object == nil {
+	if r.Object == nil && r.Connect == nil {
 		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", h.name))
 	}
 	next, err := r.patched(v, patch)
@@ -94,7 +95,7 @@ func (p *mutatingPlugin) apply(ctx context.Context, r *request, h *hook, v *vers
 	}
 	changed = !equality.Semantic.DeepEqual(v.object, next)
 	n.patch(patch)
-	if err := r.Complete(next, v.def); err != nil {
+	if err := r.complete(next, v); err != nil {
 		return false, &failure{apierrors.NewInternalError(err), fmt.Sprintf("what webhook %q makes of the object is no object", h.name)}
 	}
 	if err := r.store(ctx, next, v); err != nil {
@@ -104,7 +105,7 @@ func (p *mutatingPlugin) apply(ctx context.Context, r *request, h *hook, v *vers
 }
 
 // patched returns the object that a patch makes of the one of a version.
-func (r *request) patched(v *versioned, patch jsonpatch.Patch) (kind.Object, error) {
+func (r *request) patched(v *versioned, patch jsonpatch.Patch) (runtime.Object, error) {
 	text, err := patch.Apply(v.objectJSON)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -245,7 +246,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestDeletionsAndConnections have no object that could be changed.
+// TestDeletionsAndConnections: a deletion has no object that could be changed, and a connection has options.
 func TestDeletionsAndConnections(t *testing.T) {
 	r := newRig(t)
 	var seen admissionv1.AdmissionRequest
@@ -273,8 +274,46 @@ func TestDeletionsAndConnections(t *testing.T) {
 		}
 	}
 	answer = patchWith(`[{"op":"add","path":"/x","value":1}]`)
-	for _, a := range []*kind.Admission{deletion, connection} {
-		wantError(t, r.mutating.Admit(t.Context(), a), `admission webhook "hook.example.com" attempted to modify the object, which is not supported for this operation`)
+	wantError(t, r.mutating.Admit(t.Context(), deletion), `admission webhook "hook.example.com" attempted to modify the object, which is not supported for this operation`)
+	before := connection.Connect.DeepCopyObject()
+	if err := r.mutating.Admit(t.Context(), connection); err != nil || !reflect.DeepEqual(connection.Connect, before) {
+		t.Errorf("a field that options do not have made them %+v: %v", connection.Connect, err)
+	}
+	answer = patchWith(`[{"op":"replace","path":"/kind","value":"PodAttachOptions"}]`)
+	wantError(t, r.mutating.Admit(t.Context(), connection), `the patch makes a /v1, Kind=PodAttachOptions of a /v1, Kind=PodExecOptions`)
+	answer = patchWith(`[{"op":"add","path":"/command","value":5}]`)
+	wantError(t, r.mutating.Admit(t.Context(), connection), `cannot unmarshal number into Go struct field`)
+	if !reflect.DeepEqual(connection.Connect, before) {
+		t.Errorf("patches that failed left %+v", connection.Connect)
+	}
+}
+
+// TestOptionsOfConnections: webhooks change them as they do objects, each what those before it have made of them, and again if asked for.
+func TestOptionsOfConnections(t *testing.T) {
+	r := newRig(t)
+	add := func(word string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return patchWith(`[{"op":"add","path":"/command/-","value":"` + word + `"}]`)
+	}
+	r.mutate(setup{configuration: "a", answer: add("a"), change: func(w *admissionregv1.MutatingWebhook) {
+		w.ReinvocationPolicy = new(admissionregv1.IfNeededReinvocationPolicy)
+	}})
+	r.mutate(setup{configuration: "b", answer: add("b")})
+	var seen string
+	r.validate(setup{configuration: "c", answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		seen = string(req.Object.Raw)
+		return allow(req)
+	}})
+	sent := &corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodExecOptions"}, Command: []string{"sh"}}
+	a := r.write("connect", "v1", "pods/exec", nil, nil)
+	a.Connect = sent
+	if err := r.rounds(a, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(a.Connect.(*corev1.PodExecOptions).Command, " "); got != "sh a b a" || len(sent.Command) != 1 {
+		t.Errorf("the command is %q, and that of the client %q", got, sent.Command)
+	}
+	if err := r.validating.Admit(t.Context(), a); err != nil || seen != `{"kind":"PodExecOptions","apiVersion":"v1","command":["sh","a","b","a"]}` {
+		t.Errorf("seen %s: %v", seen, err)
 	}
 }
 

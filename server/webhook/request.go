@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,8 +40,13 @@ func newRequest(a *kind.Admission, asks authorizer.UnconditionalAuthorizer) *req
 	return r
 }
 
-// newObject makes an empty object of a version.
-func (r *request) newObject(v *versioned) kind.Object { return r.NewObject(v.def) }
+// newObject makes an empty object of a version, or empty options of a connection.
+func (r *request) newObject(v *versioned) runtime.Object {
+	if r.Connect != nil {
+		return reflect.New(reflect.TypeOf(r.Connect).Elem()).Interface().(runtime.Object)
+	}
+	return r.NewObject(v.def)
+}
 
 // in returns the write in a version of its resource.
 func (r *request) in(ctx context.Context, def *kind.Def) (*versioned, error) {
@@ -70,13 +76,23 @@ func encode(o runtime.Object) ([]byte, error) {
 	return json.Marshal(o)
 }
 
-// store makes an object of a version the object of the write.
-func (r *request) store(ctx context.Context, next kind.Object, v *versioned) error {
-	if err := r.Store(ctx, next, v.def); err != nil {
+// store makes an object of a version the object of the write, and options those of the connection.
+func (r *request) store(ctx context.Context, next runtime.Object, v *versioned) error {
+	if r.Connect != nil {
+		r.Connect = next
+	} else if err := r.Store(ctx, next.(kind.Object), v.def); err != nil {
 		return err
 	}
 	clear(r.versions)
 	return nil
+}
+
+// complete fills in what a patch has left out. Options have no defaults.
+func (r *request) complete(next runtime.Object, v *versioned) error {
+	if r.Connect != nil {
+		return nil
+	}
+	return r.Complete(next.(kind.Object), v.def)
 }
 
 // attributes are the write as match conditions see it.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"proa.dev/kinds/kind"
 )
@@ -14,10 +15,10 @@ const totalTimeout = time.Minute
 // rounds is what one run of the plugin tells the next one: webhooks that ask for it are called again when somebody has changed the object
 // after them.
 type rounds struct {
-	*kind.Reinvocation                 // nil for connections, which have one round
+	*kind.Reinvocation                 // nil for who wants one round only
 	invoked            map[string]bool // have been called, and want to be again if the object changes
 	again              map[string]bool // are to be called in the second round
-	last               kind.Object     // the object as it was at the end of the first round
+	last               runtime.Object  // the object, or the options of a connection, as they were at the end of the first round
 	deadline           time.Time       // for all calls together
 }
 
@@ -32,7 +33,7 @@ func begin(a *kind.Admission) *rounds {
 		kept = first
 		a.Reinvocation.Keep(MutatingName, kept)
 	}
-	if kept.round() == 1 && len(kept.invoked) > 0 && !equality.Semantic.DeepEqual(kept.last, a.Object) {
+	if kept.round() == 1 && len(kept.invoked) > 0 && !equality.Semantic.DeepEqual(kept.last, subject(a)) {
 		kept.due() // by another plugin
 	}
 	return kept
@@ -78,7 +79,15 @@ func (r *rounds) due() {
 
 // end keeps the object of a first round, if anybody will ask whether it was changed.
 func (r *rounds) end(a *kind.Admission) {
-	if len(r.invoked) > 0 && r.round() == 0 && a.Object != nil {
-		r.last = a.Object.DeepCopyObject().(kind.Object)
+	if now := subject(a); len(r.invoked) > 0 && r.round() == 0 && now != nil {
+		r.last = now.DeepCopyObject()
 	}
+}
+
+// subject is what webhooks may change.
+func subject(a *kind.Admission) runtime.Object {
+	if a.Object != nil {
+		return a.Object
+	}
+	return a.Connect
 }
