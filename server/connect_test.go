@@ -238,14 +238,14 @@ func TestStreamsAreUpgraded(t *testing.T) {
 		"/pods/p/attach?container=c&stdin=1":              "/attach/ns/p/c?input=1 hello",
 		"/pods/p/portforward?ports=80":                    "/portForward/ns/p?port=80 hello",
 	} {
-		if got := greet(t, h, path, len(want)); got != want {
+		if got := greet(t, h, path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
 }
 
-// greet opens a stream, says hello and returns so many bytes of what comes back.
-func greet(t *testing.T, h *httptest.Server, path string, n int) string {
+// greet opens a stream, says hello and returns what comes until that comes back.
+func greet(t *testing.T, h *httptest.Server, path string) string {
 	t.Helper()
 	c, err := websocket.NewConfig("ws"+strings.TrimPrefix(h.URL, "http")+"/api/v1/namespaces/ns"+path, h.URL)
 	if err != nil {
@@ -260,9 +260,13 @@ func greet(t *testing.T, h *httptest.Server, path string, n int) string {
 	if _, err := io.WriteString(ws, "hello"); err != nil {
 		return err.Error()
 	}
-	got := make([]byte, n)
-	n, _ = io.ReadFull(ws, got)
-	return string(got[:n])
+	var got []byte
+	for next := make([]byte, 1); !strings.HasSuffix(string(got), "hello"); got = append(got, next...) {
+		if _, err := io.ReadFull(ws, next); err != nil {
+			return string(got) + err.Error()
+		}
+	}
+	return string(got)
 }
 
 // TestOptionsOfStreams: what a plugin makes of the options of a stream is what it is for.
@@ -287,7 +291,7 @@ func TestOptionsOfStreams(t *testing.T) {
 		"/pods/p/attach?container=waits&stdin=1&stderr=1":    "/attach/ns/p/c?error=1&output=1 hello",
 		"/pods/p/portforward?ports=80":                       "/portForward/ns/p?port=80%2C81 hello",
 	} {
-		if got := greet(t, h, path, len(want)); got != want {
+		if got := greet(t, h, path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}

@@ -294,9 +294,10 @@ func TestOptionsOfConnections(t *testing.T) {
 	add := func(word string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return patchWith(`[{"op":"add","path":"/command/-","value":"` + word + `"}]`)
 	}
-	r.mutate(setup{configuration: "a", answer: add("a"), change: func(w *admissionregv1.MutatingWebhook) {
+	again := func(w *admissionregv1.MutatingWebhook) {
 		w.ReinvocationPolicy = new(admissionregv1.IfNeededReinvocationPolicy)
-	}})
+	}
+	r.mutate(setup{configuration: "a", answer: add("a"), change: again})
 	r.mutate(setup{configuration: "b", answer: add("b")})
 	var seen string
 	r.validate(setup{configuration: "c", answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -314,6 +315,23 @@ func TestOptionsOfConnections(t *testing.T) {
 	}
 	if err := r.validating.Admit(t.Context(), a); err != nil || seen != `{"kind":"PodExecOptions","apiVersion":"v1","command":["sh","a","b","a"]}` {
 		t.Errorf("seen %s: %v", seen, err)
+	}
+
+	// What another plugin changes counts, too.
+	r = newRig(t)
+	r.mutate(setup{configuration: "a", answer: add("a"), change: again})
+	a = r.write("connect", "v1", "pods/exec", nil, nil)
+	a.Connect = sent
+	if err := r.rounds(a, func() {
+		o := a.Connect.DeepCopyObject().(*corev1.PodExecOptions)
+		o.Command = append(o.Command, "!")
+		a.Connect = o
+		a.Reinvocation.Want()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(a.Connect.(*corev1.PodExecOptions).Command, " "); got != "sh a ! a" {
+		t.Errorf("the command is %q", got)
 	}
 }
 
