@@ -166,7 +166,9 @@ func TestConversionWebhooksThatLie(t *testing.T) {
 	}{
 		{"the answer to another question", edit(func(_ *unstructured.Unstructured, r *apiextensionsv1.ConversionResponse) { r.UID = "other" }), failed + "failed: expected response.uid="},
 		{"another name", edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) { u.SetName("admin") }), failed + "returned invalid object: must have the same name: a != admin"},
-		{"another namespace", edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) { u.SetNamespace("kube-system") }), failed + "returned invalid object: must have the same namespace: default != kube-system"},
+		{"another namespace", edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) {
+			u.SetNamespace("kube-system")
+		}), failed + "returned invalid object: must have the same namespace: default != kube-system"},
 		{"another UID", edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) { u.SetUID("mine") }), failed + "returned invalid object: must have the same UID"},
 		{"another kind", edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) { u.SetKind("Secret") }), failed + "returned invalid object at index 0: invalid kind (expected Thing, received Secret)"},
 		{"another version", edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) { u.SetAPIVersion("v1") }), failed + "returned invalid object at index 0: invalid groupVersion (expected convert.example.com/v2, received v1)"},
