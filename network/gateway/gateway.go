@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -213,7 +214,7 @@ func (s *server) follow(ctx context.Context, wg *sync.WaitGroup) {
 	watch(s.builtin[gr.Secrets], note(func(d *dirty) map[key]bool { return d.secrets }))
 	watch(s.builtin[gr.ConfigMaps], note(func(d *dirty) map[key]bool { return d.maps }))
 	watch(s.builtin[gr.Namespaces], func(d *dirty, e client.Event) {
-		d.all = d.all || e.Deleted || e.Old == nil || !equalLabels(e.Old.GetLabels(), e.Object.GetLabels())
+		d.all = d.all || e.Deleted || e.Old == nil || !maps.Equal(e.Old.GetLabels(), e.Object.GetLabels())
 	})
 	watch(s.builtin[gr.EndpointSlices], func(d *dirty, e client.Event) {
 		for _, o := range []kind.Object{e.Object, e.Old} { // it may have been given to another Service
@@ -234,18 +235,6 @@ func (s *server) follow(ctx context.Context, wg *sync.WaitGroup) {
 func readyOf(o kind.Object) bool {
 	n, ok := o.(*corev1.Node)
 	return ok && isReady(n)
-}
-
-func equalLabels(a, b map[string]string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if w, ok := b[k]; !ok || v != w {
-			return false
-		}
-	}
-	return true
 }
 
 func (s *server) touch(note func(*dirty)) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -239,7 +240,7 @@ func (s *server) ensureSlice(ctx context.Context, g *gateway, svc *corev1.Servic
 		_, err := s.Client.Create(ctx, gr.EndpointSlices, want)
 		return err
 	}
-	if equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints) && equality.Semantic.DeepEqual(have.Ports, want.Ports) && equalLabels(have.Labels, want.Labels) {
+	if equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints) && equality.Semantic.DeepEqual(have.Ports, want.Ports) && maps.Equal(have.Labels, want.Labels) {
 		return nil
 	}
 	if !isOwned(have, g) {

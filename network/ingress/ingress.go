@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -221,19 +222,8 @@ func keyOf(o kind.Object) key { return key{o.GetNamespace(), o.GetName()} }
 
 // changed says that an Ingress has changed in what counts. Its status does not.
 func changed(old, now kind.Object) bool {
-	if old.GetGeneration() != now.GetGeneration() || old.GetUID() != now.GetUID() || (old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) {
-		return true
-	}
-	a, b := old.GetAnnotations(), now.GetAnnotations()
-	if len(a) != len(b) {
-		return true
-	}
-	for k, v := range a {
-		if w, ok := b[k]; !ok || v != w {
-			return true
-		}
-	}
-	return false
+	return old.GetGeneration() != now.GetGeneration() || old.GetUID() != now.GetUID() ||
+		(old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) || !maps.Equal(old.GetAnnotations(), now.GetAnnotations())
 }
 
 func (s *Server) touch(note func(*dirty)) {
