@@ -248,14 +248,32 @@ func TestEveryClientDecidesAboutRedirects(t *testing.T) {
 	}
 }
 
+// TestQuantitiesAreParsedInOnePlace holds that nothing of the product parses a text as a quantity without the bounds of kinds/quantity.
+func TestQuantitiesAreParsedInOnePlace(t *testing.T) {
+	for _, f := range sources(t) {
+		if f.test || f.folder == "kinds/quantity" || strings.HasPrefix(f.folder, "test/") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if e, ok := n.(ast.Expr); ok && isOf("resource", e, "ParseQuantity") {
+				t.Errorf("%s: some quantities take minutes to parse; use quantity.Parse", f.at(n))
+			}
+			return true
+		})
+	}
+}
+
 // isHTTP reports whether an expression is a name of the package net/http.
-func isHTTP(e ast.Expr, name string) bool {
+func isHTTP(e ast.Expr, name string) bool { return isOf("http", e, name) }
+
+// isOf reports whether an expression is a name of a package.
+func isOf(pkg string, e ast.Expr, name string) bool {
 	s, ok := e.(*ast.SelectorExpr)
 	if !ok || s.Sel.Name != name {
 		return false
 	}
 	p, ok := s.X.(*ast.Ident)
-	return ok && p.Name == "http"
+	return ok && p.Name == pkg
 }
 
 // TestTrustTableNamesTests holds that every test which the security guide names as the proof of a row exists.

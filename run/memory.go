@@ -6,8 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
+	"proa.dev/kinds/quantity"
 	"proa.dev/server"
 )
 
@@ -20,7 +19,7 @@ const (
 
 // parseMemory reads an amount of memory, such as 2Gi.
 func parseMemory(v string) (int64, error) {
-	q, err := resource.ParseQuantity(v)
+	q, err := quantity.Parse(v)
 	if err != nil || q.Value() < 64<<20 {
 		return 0, fmt.Errorf("%q is not an amount of memory of 64Mi or more, such as 2Gi", v)
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"proa.dev/kinds/quantity"
 	"proa.dev/node/shutdown"
 	near "proa.dev/node/topology"
 )
@@ -135,7 +135,7 @@ func parseReserved(vs []string) (map[int]map[corev1.ResourceName]int64, error) {
 		out[int(n)] = map[corev1.ResourceName]int64{}
 		for pair := range strings.SplitSeq(amounts, ",") {
 			name, text, _ := strings.Cut(pair, "=")
-			q, err := resource.ParseQuantity(text)
+			q, err := quantity.Parse(text)
 			if err != nil || q.Sign() <= 0 || name != string(corev1.ResourceMemory) && !strings.HasPrefix(name, corev1.ResourceHugePagesPrefix) {
 				return nil, fmt.Errorf("%q is not memory=AMOUNT or hugepages-SIZE=AMOUNT", pair)
 			}
@@ -152,7 +152,7 @@ func imageSettings() []Setting {
 			Set: one(func(c *Config, v string) (err error) { c.Node.Pulls, err = parseCount(v); return err })},
 		{Name: "container-log-max-size", Help: "begin a new log file of a container after `AMOUNT`, such as 10Mi",
 			Set: one(func(c *Config, v string) error {
-				q, err := resource.ParseQuantity(v)
+				q, err := quantity.Parse(v)
 				if err != nil || q.Value() <= 0 {
 					return fmt.Errorf("%q is not an amount such as 10Mi", v)
 				}

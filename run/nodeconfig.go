@@ -11,9 +11,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"proa.dev/kinds/quantity"
 	"proa.dev/node/shutdown"
 	"proa.dev/parts/carry"
 )
@@ -235,7 +235,7 @@ func parseAmounts(vs []string) (corev1.ResourceList, error) {
 		if err := oneOf(name, "cpu", "memory", "ephemeral-storage", "pid"); err != nil {
 			return nil, err
 		}
-		q, err := resource.ParseQuantity(amount)
+		q, err := quantity.Parse(amount)
 		if err != nil || q.Sign() < 0 {
 			return nil, fmt.Errorf("%q is not an amount such as 500m or 1Gi", amount)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -22,6 +23,7 @@ import (
 
 	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/quantity"
 	"proa.dev/server/schema"
 )
 
@@ -190,7 +192,11 @@ func (s *Server) strategic(r *Request, cur kind.Object, patch map[string]any, fo
 	}
 	strict := r.Options.Validation != metav1.FieldValidationIgnore
 	shown := quoted(r, fmt.Sprintf("%+v", patch))
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, next, strict); err != nil {
+	err = quantity.InValue(merged, reflect.TypeOf(next))
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, next, strict)
+	}
+	if err != nil {
 		more, ok := runtime.AsStrictDecodingError(err)
 		if !ok {
 			return nil, apierrors.NewInvalid(runtimeschema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
@@ -261,6 +267,9 @@ func (s *Server) applyPatch(r *Request) (*change, error) {
 			}
 			r.warnOf(err)
 		}
+	}
+	if err := quantity.InValue(config, reflect.TypeOf(fresh(r))); err != nil {
+		return nil, badRequest("error decoding patch: %v", err)
 	}
 	if err := matchName(r, config); err != nil {
 		return nil, err

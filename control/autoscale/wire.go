@@ -1,17 +1,15 @@
 package autoscale
 
 import (
-	"errors"
-	"fmt"
 	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"proa.dev/kinds/quantity"
 )
 
 // usualWindow is what a value is the mean of where nobody says it.
@@ -32,7 +30,7 @@ type metricValue struct {
 	Timestamp     metav1.Time `json:"timestamp"`
 	Window        *int64      `json:"window"`
 	WindowSeconds *int64      `json:"windowSeconds"`
-	Value         quantity    `json:"value"`
+	Value         reported    `json:"value"`
 }
 
 func (v *metricValue) window() time.Duration {
@@ -56,7 +54,7 @@ type podMetricsList struct {
 		Window     metav1.Duration `json:"window"`
 		Containers []struct {
 			Name  string                           `json:"name"`
-			Usage map[corev1.ResourceName]quantity `json:"usage"`
+			Usage map[corev1.ResourceName]reported `json:"usage"`
 		} `json:"containers"`
 	} `json:"items"`
 }
@@ -78,25 +76,13 @@ func (l *podMetricsList) plain() []metricsv1beta1.PodMetrics {
 	return out
 }
 
-// quantity is a quantity from another server. One with a long exponent is refused: to read it would take minutes.
-type quantity struct{ resource.Quantity }
-
-// The bounds of a quantity: how long its text may be, and how far its point may be moved. Those that mean something have far less.
-const (
-	maxQuantity = 64
-	maxExponent = 99
-)
+// reported is a quantity from another server.
+type reported struct{ resource.Quantity }
 
 // UnmarshalJSON reads a string or a number.
-func (q *quantity) UnmarshalJSON(text []byte) error {
-	if len(text) > maxQuantity {
-		return errors.New("a quantity is too long")
+func (r *reported) UnmarshalJSON(text []byte) error {
+	if err := quantity.Check(string(text)); err != nil {
+		return err
 	}
-	if at := strings.IndexAny(string(text), "eE"); at >= 0 {
-		exponent := strings.Trim(string(text[at+1:]), `"`)
-		if n, err := strconv.Atoi(exponent); exponent != "" && exponent != "i" && (err != nil || n > maxExponent || n < -maxExponent) {
-			return fmt.Errorf("a quantity has the exponent %q", exponent)
-		}
-	}
-	return q.Quantity.UnmarshalJSON(text)
+	return r.Quantity.UnmarshalJSON(text)
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,7 @@ import (
 
 	"proa.dev/control/workload"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/quantity"
 )
 
 // HashLabel holds the hash of a revision's data.
@@ -54,7 +56,11 @@ func Restore[T kind.Object](owner T, r *appsv1.ControllerRevision, into T) (T, e
 	if err != nil {
 		return into, fmt.Errorf("apply revision %s: %w", r.Name, err)
 	}
-	if err := json.Unmarshal(patched, into); err != nil {
+	err = quantity.InJSON(patched, reflect.TypeOf(into))
+	if err == nil {
+		err = json.Unmarshal(patched, into)
+	}
+	if err != nil {
 		return into, fmt.Errorf("apply revision %s: %w", r.Name, err)
 	}
 	return into, nil

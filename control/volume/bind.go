@@ -6,8 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/quantity"
 )
 
 // boundVolume is a volume that points at a claim. changed is false when it did so before.
@@ -73,7 +74,7 @@ func boundStatus(claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume
 		return now, fmt.Errorf("PersistentVolume %q is without a storage capacity", v.Name)
 	}
 	if text, resized := v.Annotations[preResize]; resized {
-		before, err := resource.ParseQuantity(text)
+		before, err := quantity.Parse(text)
 		if err != nil {
 			before = size
 		}

@@ -82,6 +82,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // Decode reads an object into a fresh one of the wanted kind. The second result lists what strict decoding
 // found: unknown and duplicate fields. The kind in the data must be the wanted one when it is given.
 func (c *Codec) Decode(data []byte, m Media, want schema.GroupVersionKind, into runtime.Object, strict bool) (runtime.Object, []error, error) {
+	if err := c.checkQuantities(data, m, want, into); err != nil {
+		return nil, nil, &Error{Found: &want, Err: err}
+	}
 	if m == Proto && short(data, want, into) {
 		into.GetObjectKind().SetGroupVersionKind(want)
 		return into, nil, nil

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"proa.dev/kinds/quantity"
 )
 
 // ValidateOverhead checks what running a pod costs beside its containers.
@@ -112,7 +114,7 @@ func podResourceName(res corev1.ResourceName, at *field.Path) field.ErrorList {
 
 // divisible says whether an amount of huge pages is a whole number of pages.
 func divisible(res corev1.ResourceName, q resource.Quantity) bool {
-	size, err := resource.ParseQuantity(strings.TrimPrefix(string(res), corev1.ResourceHugePagesPrefix))
+	size, err := quantity.Parse(strings.TrimPrefix(string(res), corev1.ResourceHugePagesPrefix))
 	if err != nil || size.Sign() <= 0 || size.MilliValue()%1000 != 0 {
 		return false
 	}

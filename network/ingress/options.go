@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"proa.dev/kinds/quantity"
 	"proa.dev/network/route"
 )
 
@@ -65,7 +65,7 @@ func (o *options) set(name, value string) error {
 		}
 		o.filters.Timeout = d
 	case annotationMaxBody:
-		q, err := resource.ParseQuantity(value)
+		q, err := quantity.Parse(value)
 		if err != nil || q.Sign() <= 0 || q.Value() <= 0 {
 			return fmt.Errorf("%.64q is not an amount of bytes such as 10Mi", value)
 		}

@@ -7,8 +7,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"proa.dev/kinds/quantity"
 )
 
 // PIDs is the name under which lists of resources count processes. The API does not know it.
@@ -188,7 +189,7 @@ func PageSize(r corev1.ResourceName) (int64, bool) {
 	if !ok {
 		return 0, false
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := quantity.Parse(text)
 	if err != nil || q.Value() <= 0 {
 		return 0, false
 	}

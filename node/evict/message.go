@@ -27,7 +27,7 @@ func message(name corev1.ResourceName, p *corev1.Pod, u *statsv1.PodStats, short
 	}
 	if p.Spec.Resources != nil && name == corev1.ResourceMemory && u.Memory != nil {
 		if asked, found := p.Spec.Resources.Requests[name]; found {
-			fmt.Fprintf(&b, "Pod %s was using %s, request is %s, has larger consumption of %v. ", p.Name, quantity(number(u.Memory.WorkingSetBytes)), asked.String(), name)
+			fmt.Fprintf(&b, "Pod %s was using %s, request is %s, has larger consumption of %v. ", p.Name, inBytes(number(u.Memory.WorkingSetBytes)), asked.String(), name)
 		}
 	}
 	all := slices.Concat(p.Spec.Containers, p.Spec.InitContainers)
@@ -48,9 +48,9 @@ func message(name corev1.ResourceName, p *corev1.Pod, u *statsv1.PodStats, short
 func consumption(c *statsv1.ContainerStats, name corev1.ResourceName) (*resource.Quantity, bool) {
 	switch {
 	case name == corev1.ResourceMemory && c.Memory != nil && c.Memory.WorkingSetBytes != nil:
-		return quantity(number(c.Memory.WorkingSetBytes)), true
+		return inBytes(number(c.Memory.WorkingSetBytes)), true
 	case name == corev1.ResourceEphemeralStorage && c.Rootfs != nil && c.Rootfs.UsedBytes != nil && c.Logs != nil && c.Logs.UsedBytes != nil:
-		return quantity(number(c.Rootfs.UsedBytes) + number(c.Logs.UsedBytes)), true
+		return inBytes(number(c.Rootfs.UsedBytes) + number(c.Logs.UsedBytes)), true
 	}
 	return nil, false
 }
@@ -62,13 +62,13 @@ func beyond(p *corev1.Pod, u *statsv1.PodStats, l Layout) string {
 			continue
 		}
 		for i := range u.VolumeStats {
-			if s := &u.VolumeStats[i]; s.Name == v.Name && quantity(number(s.UsedBytes)).Cmp(*v.EmptyDir.SizeLimit) > 0 {
+			if s := &u.VolumeStats[i]; s.Name == v.Name && inBytes(number(s.UsedBytes)).Cmp(*v.EmptyDir.SizeLimit) > 0 {
 				return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
 			}
 		}
 	}
 	if limit, found := resources.PodLimits(p, resources.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]; found && u.EphemeralStorage != nil {
-		if quantity(number(u.EphemeralStorage.UsedBytes)).Cmp(limit) > 0 {
+		if inBytes(number(u.EphemeralStorage.UsedBytes)).Cmp(limit) > 0 {
 			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 		}
 	}
@@ -82,7 +82,7 @@ func beyond(p *corev1.Pod, u *statsv1.PodStats, l Layout) string {
 		if !l.Images {
 			use += disk(s.Rootfs)
 		}
-		if limit.Cmp(*quantity(use)) < 0 {
+		if limit.Cmp(*inBytes(use)) < 0 {
 			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", s.Name, limit.String())
 		}
 	}

@@ -152,4 +152,4 @@ func number(n *uint64) int64 {
 	return int64(*n)
 }
 
-func quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }
+func inBytes(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }

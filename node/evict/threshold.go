@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"proa.dev/kinds/quantity"
 )
 
 // Signal is something that can run short.
@@ -181,7 +183,7 @@ func amount(text string) (Amount, error) {
 		}
 		return Amount{Part: float32(f) / 100}, nil
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := quantity.Parse(text)
 	return Amount{Quantity: &q}, err
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"proa.dev/kinds/quantity"
 	"proa.dev/node/volume/mounts"
 	"proa.dev/node/volume/own"
 )
@@ -189,7 +190,7 @@ func pageSize(p *corev1.Pod, medium corev1.StorageMedium) (string, error) {
 	wanted := resource.Quantity{}
 	if text, ok := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix)); ok {
 		var err error
-		if wanted, err = resource.ParseQuantity(text); err != nil {
+		if wanted, err = quantity.Parse(text); err != nil {
 			return "", fmt.Errorf("medium %s: %w", medium, err)
 		}
 	}
@@ -209,7 +210,7 @@ func pageSize(p *corev1.Pod, medium corev1.StorageMedium) (string, error) {
 			if !ok {
 				continue
 			}
-			size, err := resource.ParseQuantity(text)
+			size, err := quantity.Parse(text)
 			if err != nil {
 				return "", fmt.Errorf("resource %s: %w", name, err)
 			}

@@ -14,6 +14,7 @@ import (
 	apicel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/utils/lru"
 )
 
 const (
@@ -28,6 +29,9 @@ func features() cel.Features { return cel.Features{EnableConsumableCapacity: tru
 
 // Check returns what is wrong with a new expression, or nil.
 func Check(path *field.Path, expression string) *field.Error {
+	if err := checkQuantities(expression); err != nil {
+		return field.Invalid(path, expression, err.Error())
+	}
 	kind := environment.NewExpressions
 	result := cel.GetCompiler(features()).CompileCELExpression(expression, cel.Options{EnvType: &kind})
 	if result.Error == nil {
@@ -50,7 +54,13 @@ func Check(path *field.Path, expression string) *field.Error {
 // once.
 func Selector(ctx context.Context) func(expression, driver string, device *resourcev1.Device) (bool, error) {
 	compiled := sync.OnceValue(func() *cel.Cache { return cel.NewCache(keptExpressions, features()) })
+	checked := lru.New(keptExpressions)
 	return func(expression, driver string, device *resourcev1.Device) (bool, error) {
+		if readsQuantities(expression) {
+			if err := mayRead(checked, expression, device); err != nil {
+				return false, fmt.Errorf("CEL compile error: %w", err)
+			}
+		}
 		program := compiled().GetOrCompile(expression)
 		if program.Error != nil {
 			return false, fmt.Errorf("CEL compile error: %w", program.Error)

@@ -30,6 +30,12 @@ func TestSelector(t *testing.T) {
 		`device.allowMultipleAllocations`:                                                   "true",
 		`"model" in device.attributes["nobody.example"]`:                                    "false",
 		`device.attributes["gpu.example.com"].colour == "red"`:                              "CEL runtime error: no such key: colour",
+		`quantity("1e-300000000").isInteger()`:                                              "CEL compile error: the exponent of a quantity has at most 3 digits",
+		`isQuantity("1e-300000000")`:                                                        "CEL compile error: the exponent of a quantity has at most 3 digits",
+		`isQuantity("1e-3000" + "00000")`:                                                   "CEL compile error: isQuantity() takes a literal or an attribute of the device",
+		`["1e-300000000"].exists(q, isQuantity(q))`:                                         "CEL compile error: isQuantity() takes a literal or an attribute of the device",
+		`cel.bind(q, "1e-300000000", isQuantity(q))`:                                        "CEL compile error: isQuantity() takes a literal or an attribute of the device",
+		`isQuantity(device.attributes["gpu.example.com"].model)`:                            "false",
 		`device.nothing`: "CEL compile error: ",
 		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, a+b+c+d+e+f > 0))))))`: "CEL runtime error: operation ", // its cost or, on a slow machine, its time has a bound
 	} {
@@ -60,5 +66,17 @@ func TestCheck(t *testing.T) {
 		if want == "" && got != "" || !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %q, want %q", expression, got, want)
 		}
+	}
+}
+
+// An attribute of a device is what a node says, and may look like a quantity without being one: it is refused only to those who read quantities.
+func TestHarmfulAttribute(t *testing.T) {
+	device := &resourcev1.Device{Name: "gpu-0", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"serial": {StringValue: new("1e-300000000")}}}
+	is := Selector(t.Context())
+	if _, err := is(`isQuantity(device.attributes["gpu.example.com"].serial)`, "gpu.example.com", device); err == nil || !strings.Contains(err.Error(), "attribute serial of device gpu-0") {
+		t.Errorf("the attribute was read as a quantity: %v", err)
+	}
+	if ok, err := is(`device.attributes["gpu.example.com"].serial == "1e-300000000"`, "gpu.example.com", device); !ok || err != nil {
+		t.Errorf("the attribute was not read as a text: %t, %v", ok, err)
 	}
 }

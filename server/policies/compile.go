@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"proa.dev/kinds/admissionregistration"
+	"proa.dev/server/expressions"
 )
 
 // Compiler returns what starts the compilation of one object's expressions, as the kinds want it. An expression of its own, which
@@ -39,7 +40,7 @@ func Compiler() func(composed bool) func(*field.Path, admissionregistration.Expr
 }
 
 func base() *environment.EnvSet {
-	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+	return expressions.Base()
 }
 
 // compile returns what is wrong with an expression, or nil.

@@ -6,6 +6,8 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"proa.dev/server/expressions"
 )
 
 // expression is one expression as the library takes it.
@@ -27,7 +29,7 @@ func boolean(text string) *expression {
 
 // newCompiler returns a compiler of expressions that know a policy's variables.
 func newCompiler(variables []admissionv1.Variable, known cel.OptionalVariableDeclarations) (*cel.CompositedCompiler, error) {
-	c, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	c, err := cel.NewCompositedCompiler(expressions.Base())
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package policyadmission
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sync"
 
 	celgo "github.com/google/cel-go/cel"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/quantity"
 	"proa.dev/server/match"
 	"proa.dev/server/objectversion"
 )
@@ -108,6 +110,9 @@ func (r *request) apply(ctx context.Context, p patch.Patcher, in input, t target
 
 // typed returns what a patch has made in the type of the object before it: apply configurations make unstructured objects of all kinds.
 func (r *request) typed(patched, before runtime.Object, t target) (kind.Object, error) {
+	if b, ok := patched.(*bounded); ok {
+		patched = b.Object
+	}
 	u, free := patched.(*unstructured.Unstructured)
 	if _, custom := before.(*unstructured.Unstructured); !free || custom {
 		obj, ok := patched.(kind.Object)
@@ -117,6 +122,9 @@ func (r *request) typed(patched, before runtime.Object, t target) (kind.Object, 
 		return objectversion.WithKind(obj, t.kind), nil
 	}
 	obj := r.NewObject(t.def)
+	if err := quantity.InValue(u.Object, reflect.TypeOf(obj)); err != nil {
+		return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", t.kind, err)
+	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
 		return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", t.kind, err)
 	}

@@ -1,8 +1,14 @@
 package policyadmission
 
 import (
+	"reflect"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/kinds/quantity"
 )
 
 // objects makes and recognises objects for the library's JSON patches, which encode and decode them. It has no more than these ask for.
@@ -29,12 +35,27 @@ func (objects) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper { 
 // New makes an empty object of a kind.
 func (o objects) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	if gvk == o.target.kind {
-		return o.request.NewObject(o.target.def), nil
+		return &bounded{o.request.NewObject(o.target.def)}, nil
 	}
 	if def := o.request.Kind(gvk); def != nil {
-		return def.New(), nil
+		return &bounded{def.New()}, nil
 	}
 	return nil, runtime.NewNotRegisteredErrForKind("admission", gvk)
+}
+
+// bounded is an object that is decoded strictly and with bounded quantities. The library decodes without bounds.
+type bounded struct{ kind.Object }
+
+// UnmarshalJSON decodes the object.
+func (b *bounded) UnmarshalJSON(text []byte) error {
+	if err := quantity.InJSON(text, reflect.TypeOf(b.Object)); err != nil {
+		return err
+	}
+	found, err := kjson.UnmarshalStrict(text, b.Object)
+	if err == nil && len(found) > 0 {
+		err = runtime.NewStrictDecodingError(found)
+	}
+	return err
 }
 
 // ObjectKinds returns the kind of an object, which is that of the target if it does not say another one.

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"proa.dev/server/expressions"
 )
 
 // conditionCompiler returns what compiles the match conditions of a webhook when it is first called; nil when there are none. They were
@@ -15,7 +17,7 @@ type conditionCompiler func(list []admissionregv1.MatchCondition, failure *admis
 
 func newConditionCompiler() conditionCompiler {
 	compiler := sync.OnceValue(func() cel.ConditionCompiler {
-		return cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+		return cel.NewConditionCompiler(expressions.Base())
 	})
 	return func(list []admissionregv1.MatchCondition, failure *admissionregv1.FailurePolicyType, name string) func() matchconditions.Matcher {
 		if len(list) == 0 {

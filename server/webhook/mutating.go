@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -13,6 +14,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/quantity"
 	"proa.dev/server/match"
 )
 
@@ -116,7 +118,7 @@ func (r *request) patched(v *versioned, patch jsonpatch.Patch) (runtime.Object, 
 	next := r.newObject(v)
 	if u, ok := next.(*unstructured.Unstructured); ok {
 		err = u.UnmarshalJSON(text)
-	} else {
+	} else if err = quantity.InJSON(text, reflect.TypeOf(next)); err == nil {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(text, next)
 	}
 	if err != nil {

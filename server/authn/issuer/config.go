@@ -12,7 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/install"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
-	"k8s.io/apiserver/pkg/cel/environment"
+
+	"proa.dev/server/expressions"
 )
 
 // Config is which issuers are trusted, and who may come without credentials.
@@ -109,7 +110,7 @@ func FromFlags(f Flags, own []string) (*Config, error) {
 
 // compile checks a configuration as upstream does, and keeps what its expressions became.
 func compile(config *api.AuthenticationConfiguration, algorithms, own []string) (*Config, error) {
-	compiler := authenticationcel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	compiler := authenticationcel.NewCompiler(expressions.Base())
 	if err := validation.ValidateAuthenticationConfiguration(compiler, config, own).ToAggregate(); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/install"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
-	"k8s.io/apiserver/pkg/cel/environment"
+
+	"proa.dev/server/expressions"
 )
 
 // Webhook is the type of an authorizer that is somewhere else.
@@ -62,7 +63,7 @@ func Parse(text []byte) ([]Step, error) {
 	if !ok {
 		return nil, fmt.Errorf("expected AuthorizationConfiguration, got %T", decoded)
 	}
-	compiler := authorizationcel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	compiler := authorizationcel.NewCompiler(expressions.Base())
 	known := sets.KeySet(modes())
 	if err := validation.ValidateAuthorizationConfiguration(compiler, nil, config, known, sets.New(Webhook)).ToAggregate(); err != nil {
 		return nil, err

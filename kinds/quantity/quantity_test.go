@@ -1,0 +1,157 @@
+package quantity_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"proa.dev/kinds/quantity"
+)
+
+func TestCheck(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                "",
+		"0":                               "",
+		"100m":                            "",
+		"1.5Gi":                           "",
+		"12E":                             "",
+		"12Ei":                            "",
+		"1e3":                             "",
+		"1E-9":                            "",
+		"+1e+999":                         "",
+		"1e0000000999":                    "",
+		"no quantity at all":              "",
+		"1e1000":                          quantity.ErrExponent.Error(),
+		"1E-1000":                         quantity.ErrExponent.Error(),
+		" 1e-300000000 ":                  quantity.ErrExponent.Error(),
+		"1e4294967296":                    quantity.ErrExponent.Error(),
+		strings.Repeat("7", 256):          "",
+		strings.Repeat("7", 257):          quantity.ErrLong.Error(),
+		"0." + strings.Repeat("0", 3_000): quantity.ErrLong.Error(),
+	} {
+		got := ""
+		if err := quantity.Check(text); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%.40q: %q, want %q", text, got, want)
+		}
+		if want == "" {
+			continue
+		}
+		if _, err := quantity.Parse(text); err == nil {
+			t.Errorf("%.40q was parsed", text)
+		}
+		if !quantity.Suspicious([]byte(`{"cpu":"` + text + `"}`)) {
+			t.Errorf("%.40q is not seen in bytes", text)
+		}
+	}
+}
+
+// Texts that are no quantities, or are not meant as ones, stay what they are.
+func TestHarmful(t *testing.T) {
+	for text, want := range map[string]bool{
+		"1e-300000000":            true,
+		"4e123456":                true, // which is also how a hash may begin
+		strings.Repeat("7", 300):  true,
+		"1e999":                   false,
+		"f4e123456":               false,
+		strings.Repeat("x", 300):  false,
+		"2e9b1234567890123456789": false,
+	} {
+		if got := quantity.Harmful(text); got != want {
+			t.Errorf("%.40q: %t, want %t", text, got, want)
+		}
+	}
+}
+
+const evil = "1e-300000000"
+
+func TestInJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"spec":{"containers":[{},{"resources":{"limits":{"cpu":"` + evil + `"}}}]}}`:              "spec.containers[1].resources.limits.cpu: ",
+		`{"spec":{"containers":[{"resources":{"limits":{"cpu":` + evil + `}}}]}}`:                   "spec.containers[0].resources.limits.cpu: ",
+		`{"spec":{"containers":[{"resources":{"limits":{"cpu":"` + evil + `","cpu":"1"}}}]}}`:       "spec.containers[0].resources.limits.cpu: ",
+		`{"SPEC":{"overhead":{"cpu":"` + evil + `"}}}`:                                              "SPEC.overhead.cpu: ",
+		`{"spec":{"volumes":[{"name":"a","emptyDir":{"sizeLimit":"` + evil + `"}}]}}`:               "spec.volumes[0].emptyDir.sizeLimit: ",
+		`{"metadata":{"labels":{"commit":"4e123456"},"name":"4e123456"}}`:                           "",
+		`{"spec":{"containers":[{"name":"4e123456","env":[{"name":"A","value":"` + evil + `"}]}]}}`: "",
+		`{"nothing":{"like":["` + evil + `",{"cpu":"` + evil + `"}]}}`:                              "",
+		`{"spec":{"overhead":{"cpu":"` + evil + `"`:                                                 "spec.overhead.cpu: ",
+		`{"spec":{"overhead":["` + evil + `"]}}`:                                                    "",
+		`[` + evil:                                                                                  "",
+		evil:                                                                                        "",
+		`{"spec" ` + evil + `}`:                                                                     "",
+	} {
+		check(t, text, quantity.InJSON([]byte(text), reflect.TypeFor[*corev1.Pod]()), want)
+		var value map[string]any
+		if json.Unmarshal([]byte(text), &value) == nil && !strings.Contains(text, `:`+evil) && !strings.Contains(text, `,"cpu":"1"`) {
+			check(t, text+" as a value", quantity.InValue(value, reflect.TypeFor[*corev1.Pod]()), want)
+		}
+	}
+}
+
+func check(t *testing.T, what string, err error, want string) {
+	t.Helper()
+	switch {
+	case want == "" && err != nil, want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)):
+		t.Errorf("%s: %v, want %q", what, err, want)
+	}
+}
+
+// message is a field of protobuf that is a message or a text.
+func message(number byte, body string) string {
+	return string([]byte{number<<3 | 2, byte(len(body))}) + body
+}
+
+func TestInProto(t *testing.T) {
+	cpu := message(1, "cpu") + message(2, message(1, evil))
+	for name, c := range map[string]struct{ pod, want string }{
+		"a limit":              {message(2, message(2, message(8, message(1, cpu)))), "spec.containers.resources.limits: "},
+		"said twice":           {message(2, message(2, message(8, message(1, cpu+message(2, message(1, "1")))))), "spec.containers.resources.limits: "},
+		"after unknown fields": {"\xf8\x07\x01\xf9\x0712345678" + message(2, message(2, message(8, message(1, cpu)))), "spec.containers.resources.limits: "},
+		"before the end":       {message(2, message(2, message(8, message(1, cpu)))) + "\x12\x7f", "spec.containers.resources.limits: "},
+		"a name":               {message(1, message(1, evil)), ""},
+		"a label":              {message(1, message(11, message(1, evil)+message(2, evil))), ""},
+		"broken":               {"\x12\x7f" + evil, ""},
+	} {
+		check(t, name, quantity.InProto([]byte(c.pod), reflect.TypeFor[*corev1.Pod]()), c.want)
+	}
+}
+
+// FuzzIn holds that what was looked at and found good decodes into quantities within the bounds.
+func FuzzIn(f *testing.F) {
+	f.Add([]byte(`{"spec":{"containers":[{"resources":{"limits":{"cpu":"1e1000","memory":"12Ei"}}}]}}`))
+	f.Add([]byte(message(2, message(2, message(8, message(1, message(1, "cpu")+message(2, message(1, "1e1000"))))))))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if quantity.InJSON(data, reflect.TypeFor[corev1.Pod]()) == nil {
+			var pod corev1.Pod
+			_ = json.Unmarshal(data, &pod)
+			bounded(t, &pod)
+		}
+		if !quantity.Suspicious(data) || quantity.InProto(data, reflect.TypeFor[corev1.Pod]()) == nil {
+			var pod corev1.Pod
+			_ = pod.Unmarshal(data)
+			bounded(t, &pod)
+		}
+	})
+}
+
+func bounded(t *testing.T, pod *corev1.Pod) {
+	lists := []corev1.ResourceList{pod.Spec.Overhead}
+	for i := range pod.Spec.Containers {
+		lists = append(lists, pod.Spec.Containers[i].Resources.Limits, pod.Spec.Containers[i].Resources.Requests)
+	}
+	for _, list := range lists {
+		for name, q := range list {
+			q.Add(resource.MustParse("1"))
+			if n := len(q.String()); n > 2000 {
+				t.Errorf("%s has %d digits", name, n)
+			}
+		}
+	}
+}
