@@ -45,7 +45,7 @@ func open(ctx context.Context, log *slog.Logger, c client.Client, ctl *Controlle
 		if err != nil {
 			return nil, fmt.Errorf("controller %s: open view of %s: %w", ctl.Name, on, err)
 		}
-		out.views[on] = v
+		out.views[on] = client.Outlines(v)
 	}
 	for _, w := range ctl.Writes {
 		out.may[w.On] = append(out.may[w.On], strings.Fields(w.Do)...)
@@ -53,7 +53,7 @@ func open(ctx context.Context, log *slog.Logger, c client.Client, ctl *Controlle
 	return out, nil
 }
 
-// View returns a declared view, or that of a resource which the controller follows; nil if there is none.
+// View returns a declared view, which shows outlines where objects have such, or that of a resource which the controller follows; nil if there is none.
 func (c *Cluster) View(on schema.GroupResource) client.View {
 	if v := c.views[on]; v != nil {
 		return v
@@ -152,6 +152,13 @@ func (c *Cluster) DeleteAll(ctx context.Context, on schema.GroupResource, namesp
 // Get finds an object in a declared view.
 func Get[T kind.Object](c *Cluster, on schema.GroupResource, namespace, name string) (T, bool) {
 	o, found := c.views[on].Get(namespace, name)
+	t, ok := o.(T)
+	return t, found && ok
+}
+
+// Whole finds an object in a declared view to write it: the view itself may show no more than an outline of it.
+func Whole[T kind.Object](c *Cluster, on schema.GroupResource, namespace, name string) (T, bool) {
+	o, found := client.Whole(c.views[on], namespace, name)
 	t, ok := o.(T)
 	return t, found && ok
 }

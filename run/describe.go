@@ -14,16 +14,23 @@ func (s *Server) describedGroups() []openapi.Group {
 
 // definitions are the definitions of the custom resources that are served. They come from the cache as it is, because it is asked for each
 // request; a change is there when its event has arrived, which is at once.
-func (s *Server) definitions() (out []*custom.Definition) {
+func (s *Server) definitions() (out []describe.Source) {
 	def := s.state.Def(gr.CustomResourceDefinitions)
 	if def == nil {
 		return nil
 	}
 	entries, _ := s.state.Cache(def).List(def.Prefix(), nil)
 	for _, e := range entries {
-		if d, ok := e.Object.(*custom.Definition); ok && custom.IsServed(d) {
-			out = append(out, d)
+		d, ok := e.Outline().(*custom.Definition)
+		if !ok || !custom.IsServed(d) {
+			continue
 		}
+		out = append(out, describe.Source{Outline: d, Whole: func() *custom.Definition {
+			if whole, ok := e.Object().(*custom.Definition); ok {
+				return whole
+			}
+			return d
+		}})
 	}
 	return out
 }

@@ -33,7 +33,7 @@ func wholeList(t *testing.T, e *encoder, l *List) []byte {
 	var buf bytes.Buffer
 	objects := make([]kind.Object, len(l.Items))
 	for i, it := range l.Items {
-		objects[i] = e.seen(it.Object)
+		objects[i] = e.seen(it.Object())
 	}
 	if e.f.shape == tabular {
 		if err := e.raw(&buf, e.table(objects, l.Meta, true)); err != nil {
@@ -73,7 +73,7 @@ func TestPiecesMakeTheWhole(t *testing.T) {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i), Namespace: "ns", Annotations: map[string]string{"a": odd[i%len(odd)], odd[(i+1)%len(odd)]: ""}}}
 			p.Spec.Containers = []corev1.Container{{Name: "c", Image: odd[(i+3)%len(odd)], Args: []string{odd[(i+5)%len(odd)]}}, {}}
 			p.SetGroupVersionKind(pods.GroupVersionKind)
-			l.Items = append(l.Items, &watch.Entry{Object: p})
+			l.Items = append(l.Items, watch.NewEntry("", p, 0))
 		}
 		for _, f := range []format{
 			{media: codec.JSON}, {media: codec.JSON, pretty: true}, {media: codec.YAML}, {media: codec.YAML, pretty: true},
@@ -408,9 +408,9 @@ func TestListsThatFailAreAborted(t *testing.T) {
 			for range before {
 				m := configMap("x")
 				m.Data["a"] = strings.Repeat("x", 50<<10)
-				l.Items = append(l.Items, &watch.Entry{Object: m})
+				l.Items = append(l.Items, watch.NewEntry("", m, 0))
 			}
-			l.Items = append(l.Items, &watch.Entry{Object: unsound{configMap("y")}})
+			l.Items = append(l.Items, watch.NewEntry("", unsound{configMap("y")}, 0))
 			w := newSocket(-1)
 			req := httptest.NewRequestWithContext(t.Context(), "GET", mapsPath, nil)
 			req.Header.Set("Accept-Encoding", headers)

@@ -73,7 +73,7 @@ func TestSharedWithTheCache(t *testing.T) {
 		if !ok {
 			t.Fatal("the cache does not have it")
 		}
-		return e.Object
+		return e.Object()
 	}
 	untouched := func(what string, mine kind.Object) {
 		t.Helper()

@@ -85,7 +85,7 @@ func (s *State) syncDefinitions() {
 	changed := false
 	var reload []*custom.Resource
 	for _, e := range entries {
-		d, ok := e.Object.(*apiextensionsv1.CustomResourceDefinition)
+		d, ok := e.Outline().(*apiextensionsv1.CustomResourceDefinition)
 		if !ok || !custom.IsServed(d) {
 			continue
 		}
@@ -95,7 +95,7 @@ func (s *State) syncDefinitions() {
 			continue
 		}
 		changed = true
-		next[d.Name] = custom.New(s.ctx, d, s.customs.call)
+		next[d.Name] = custom.New(s.ctx, d, wholeOf(e, d), s.customs.call)
 		if was != nil && was.Definition.UID == d.UID {
 			reload = append(reload, next[d.Name])
 		}
@@ -114,6 +114,16 @@ func (s *State) syncDefinitions() {
 		s.changeCaches(old, next, reload)
 	}
 	s.customs.seen.Store(changes)
+}
+
+// wholeOf finds the definition with its schemas whose outline the cache shows.
+func wholeOf(e *watch.Entry, outline *custom.Definition) func() *custom.Definition {
+	return func() *custom.Definition {
+		if d, ok := e.Object().(*custom.Definition); ok {
+			return d
+		}
+		return outline
+	}
 }
 
 // changeCaches ends the caches of custom resources that are gone, and has those loaded again whose definition has changed.
@@ -240,7 +250,8 @@ func (s *Server) customManager(r *Request, t fieldowners.Target) *fieldowners.Ma
 	}
 	c := s.State.custom(r.Def)
 	if c == nil { // its definition has gone since the request began: owners are kept without a schema
-		c = custom.New(s.State.ctx, &apiextensionsv1.CustomResourceDefinition{}, nil)
+		none := &apiextensionsv1.CustomResourceDefinition{}
+		c = custom.New(s.State.ctx, none, func() *custom.Definition { return none }, nil)
 	}
 	types, err := c.Types()
 	if err != nil {

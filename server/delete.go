@@ -89,7 +89,7 @@ func (s *Server) removeObject(ctx context.Context, r *Request) (obj kind.Object,
 	var marked kind.Object // by this request, in whichever try
 	for try := 0; ; try++ {
 		switch {
-		case marked != nil && (!found || cur.Object.GetUID() != marked.GetUID()):
+		case marked != nil && (!found || cur.Outline().GetUID() != marked.GetUID()):
 			return marked, true, nil // who saw the mark was faster
 		case !found:
 			return nil, false, notFound(r.Def, r.Name)
@@ -113,7 +113,7 @@ func (s *Server) removeObject(ctx context.Context, r *Request) (obj kind.Object,
 // removeOnce tries to remove an object as it is now. What it stores of it before it is gone is left in marked.
 func (s *Server) removeOnce(ctx context.Context, r *Request, def *kind.Def, cur *watch.Entry, marked *kind.Object) (kind.Object, bool, error) {
 	options := r.Options.Delete.DeepCopy()
-	old := cur.Object.DeepCopyObject().(kind.Object)
+	old := cur.Object().DeepCopyObject().(kind.Object)
 	if err := matches(def, options.Preconditions, old); err != nil {
 		return nil, false, err
 	}
@@ -347,7 +347,7 @@ func (s *Server) removeEach(ctx context.Context, r *Request, items []*watch.Entr
 				if i >= len(items) {
 					return
 				}
-				if warnings[i], errs[i] = s.removeOne(ctx, *r, items[i].Object); errs[i] != nil && !apierrors.IsNotFound(errs[i]) {
+				if warnings[i], errs[i] = s.removeOne(ctx, *r, items[i].Object()); errs[i] != nil && !apierrors.IsNotFound(errs[i]) {
 					failed.Store(true)
 				}
 			}

@@ -89,7 +89,7 @@ func (e *encoder) list(buf *bytes.Buffer, l *List, spill func() error) error {
 // tables writes a collection as a table.
 func (e *encoder) tables(buf *bytes.Buffer, l *List, spill func() error) error {
 	if len(l.Items) == 1 { // which may be a projection, with columns of another kind
-		return e.raw(buf, e.table([]kind.Object{e.seen(l.Items[0].Object)}, l.Meta, true))
+		return e.raw(buf, e.table([]kind.Object{e.seen(l.Items[0].Object())}, l.Meta, true))
 	}
 	s, err := e.tableOf(l)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestListsAreThoseOfTheCodec(t *testing.T) {
 			c := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("c", i), Labels: map[string]string{"metadata": "\"metadata\":"}}, Data: map[string]string{"k": strings.Repeat("<&>", i)}}
 			typed.Items = append(typed.Items, c)
 			c.SetGroupVersionKind(def.GroupVersionKind)
-			l.Items = append(l.Items, &watch.Entry{Object: &c})
+			l.Items = append(l.Items, watch.NewEntry("", &c, 0))
 		}
 		for _, m := range []codec.Media{codec.JSON, codec.Proto} {
 			var got, want bytes.Buffer

@@ -24,7 +24,7 @@ func (s *Server) Listed(ctx context.Context, who user.Info, gr schema.GroupResou
 	}
 	out := make([]kind.Object, len(res.List.Items))
 	for i, e := range res.List.Items {
-		out[i] = e.Object
+		out[i] = e.Object()
 	}
 	return out, nil
 }

@@ -66,7 +66,7 @@ func (l *local) Part(ctx context.Context, gr schema.GroupResource, scope client.
 	if err := c.Fresh(ctx); err != nil {
 		return nil, storeError(err)
 	}
-	all := &view{def: def, cache: c, sel: watch.Selection{Prefix: def.Prefix()}}
+	all := &view{def: def, cache: c, sel: watch.Selection{Prefix: def.Prefix()}, show: (*watch.Entry).Object}
 	if scope == (client.Scope{}) {
 		return all, nil
 	}
@@ -223,6 +223,14 @@ type view struct {
 	def   *kind.Def
 	cache *watch.Cache
 	sel   watch.Selection // what its events are about
+	show  func(*watch.Entry) kind.Object
+}
+
+// Outlines is the view with outlines in the place of objects.
+func (v *view) Outlines() client.View {
+	own := *v
+	own.show = (*watch.Entry).Outline
+	return &own
 }
 
 // Get finds an object.
@@ -231,7 +239,16 @@ func (v *view) Get(namespace, name string) (kind.Object, bool) {
 	if !found {
 		return nil, false
 	}
-	return e.Object, true
+	return v.show(e), true
+}
+
+// Whole finds an object that may be shown as an outline otherwise.
+func (v *view) Whole(namespace, name string) (kind.Object, bool) {
+	e, found := v.cache.Get(v.def.Key(namespace, name))
+	if !found {
+		return nil, false
+	}
+	return e.Object(), true
 }
 
 // List yields the objects of a namespace, or all.
@@ -239,7 +256,7 @@ func (v *view) List(namespace string) iter.Seq[kind.Object] {
 	entries, _ := v.cache.List(scope(v.def, namespace), nil)
 	return func(yield func(kind.Object) bool) {
 		for _, e := range entries {
-			if !yield(e.Object) {
+			if !yield(v.show(e)) {
 				return
 			}
 		}
@@ -251,7 +268,7 @@ func (v *view) By(index client.Index, value string) iter.Seq[kind.Object] {
 	entries := v.cache.By(index.Name, index.Of, value)
 	return func(yield func(kind.Object) bool) {
 		for _, e := range entries {
-			if !yield(e.Object) {
+			if !yield(v.show(e)) {
 				return
 			}
 		}
@@ -296,7 +313,7 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 				}
 				seen = rev
 			}
-			if !follow(ctx, w, state, &seen, yield) {
+			if !v.follow(ctx, w, state, &seen, yield) {
 				return
 			}
 			start = watch.Start{After: seen}
@@ -306,10 +323,10 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 
 // follow yields until the watch ends, and says whether to start another one. Then seen is the revision up to which every event was
 // yielded: a watch ends between two revisions.
-func follow(ctx context.Context, w *watch.Watcher, state []*watch.Entry, seen *int64, yield func(client.Event) bool) bool {
+func (v *view) follow(ctx context.Context, w *watch.Watcher, state []*watch.Entry, seen *int64, yield func(client.Event) bool) bool {
 	defer w.Close()
 	for _, e := range state {
-		if !yield(client.Event{Object: e.Object, Rev: e.Rev}) {
+		if !yield(client.Event{Object: v.show(e), Rev: e.Rev}) {
 			return false
 		}
 	}
@@ -320,9 +337,9 @@ func follow(ctx context.Context, w *watch.Watcher, state []*watch.Entry, seen *i
 			return ctx.Err() == nil && !errors.Is(err, watch.ErrStopped)
 		}
 		for _, it := range items {
-			ev := client.Event{Object: it.Event.Now.Object, Deleted: it.Event.Type == watch.Deleted, Rev: it.Event.Rev}
+			ev := client.Event{Object: v.show(it.Event.Now), Deleted: it.Event.Type == watch.Deleted, Rev: it.Event.Rev}
 			if it.Event.Prev != nil {
-				ev.Old = it.Event.Prev.Object
+				ev.Old = v.show(it.Event.Prev)
 			}
 			if !yield(ev) {
 				return false

@@ -7,6 +7,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/kinds/kind"
+	"proa.dev/watch"
 )
 
 // part is a view of some objects of a cache. It holds nothing of its own.
@@ -53,6 +54,22 @@ func (p *part) shows(o kind.Object) bool {
 // Get finds an object, if it is in the scope.
 func (p *part) Get(namespace, name string) (kind.Object, bool) {
 	o, found := p.view.Get(namespace, name)
+	if !found || !p.shows(o) {
+		return nil, false
+	}
+	return o, true
+}
+
+// Outlines is the part with outlines in the place of objects.
+func (p *part) Outlines() client.View {
+	own := *p.view
+	own.show = (*watch.Entry).Outline
+	return &part{view: &own, scope: p.scope}
+}
+
+// Whole finds an object that may be shown as an outline otherwise, if it is in the scope.
+func (p *part) Whole(namespace, name string) (kind.Object, bool) {
+	o, found := p.view.Whole(namespace, name)
 	if !found || !p.shows(o) {
 		return nil, false
 	}

@@ -50,8 +50,8 @@ func (s *Server) find(ctx context.Context, r *Request) (kind.Object, error) {
 			return nil, err
 		}
 		for _, e := range all {
-			if e.Object.GetName() == r.Name {
-				return e.Object, nil
+			if e.Outline().GetName() == r.Name {
+				return e.Object(), nil
 			}
 		}
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: def.Group, Resource: def.Singular}, r.Name)
@@ -73,7 +73,7 @@ func (s *Server) find(ctx context.Context, r *Request) (kind.Object, error) {
 	if !found {
 		return nil, notFound(r.Def, r.Name)
 	}
-	return e.Object, nil
+	return e.Object(), nil
 }
 
 // reach waits until a cache is as new as the client wants it: any state for "0", a given one, or the newest.
@@ -103,7 +103,7 @@ func (s *Server) computed(ctx context.Context, r *Request) ([]*watch.Entry, erro
 	for _, o := range all {
 		o.GetObjectKind().SetGroupVersionKind(r.Def.GroupVersionKind)
 		if (r.Namespace == "" || o.GetNamespace() == r.Namespace) && (keep == nil || keep(o)) {
-			out = append(out, &watch.Entry{Object: o})
+			out = append(out, watch.NewEntry("", o, 0))
 		}
 	}
 	return out, nil
@@ -196,7 +196,7 @@ func hubKeep(def *kind.Def, keep func(kind.Object) bool) func(kind.Object) bool 
 func one(cache *watch.Cache, key string, keep func(kind.Object) bool) (*List, error) {
 	l := &List{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(cache.Rev(), 10)}}
 	e, found, err := lookUp(cache, key)
-	if found && (keep == nil || keep(e.Object)) {
+	if found && (keep == nil || keep(e.Outline())) {
 		l.Items = []*watch.Entry{e}
 	}
 	return l, err
@@ -344,7 +344,7 @@ func (s *Server) past(ctx context.Context, r *Request, rev int64, from string, i
 				lost = append(lost, p.Key)
 				continue
 			}
-			if keep == nil || keep(e.Object) {
+			if keep == nil || keep(e.Outline()) {
 				l.Items = append(l.Items, e)
 			}
 			if full = o.Limit > 0 && int64(len(l.Items)) >= o.Limit; full {

@@ -141,7 +141,7 @@ func collection(apiVersion, listKind string, l *List, item func(kind.Object) kin
 		shell: fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[]}`+"\n", listKind, apiVersion, meta),
 		field: "items", items: len(l.Items),
 		item: func(buf *bytes.Buffer, i int) error {
-			o := item(l.Items[i].Object)
+			o := item(l.Items[i].Object())
 			if u, ok := o.(*unstructured.Unstructured); ok {
 				text, err := codec.AppendUntyped(buf.AvailableBuffer(), u.Object)
 				buf.Write(text)
@@ -169,7 +169,7 @@ func (e *encoder) tableOf(l *List) (*sequence, error) {
 	if e.def.InList != nil {
 		objects = make([]kind.Object, len(l.Items))
 		for i, it := range l.Items {
-			objects[i] = e.seen(it.Object)
+			objects[i] = e.seen(it.Object())
 		}
 	}
 	head := e.table(nil, l.Meta, true)
@@ -188,7 +188,7 @@ func (e *encoder) tableOf(l *List) (*sequence, error) {
 			if objects != nil {
 				o = objects[i]
 			} else {
-				o = e.seen(l.Items[i].Object)
+				o = e.seen(l.Items[i].Object())
 			}
 			if err := json.NewEncoder(buf).Encode(e.row(o, mark)); err != nil {
 				return err
@@ -204,7 +204,7 @@ func (e *encoder) tableOf(l *List) (*sequence, error) {
 // known beforehand, so every byte is written once, to its place.
 func protoList(buf *bytes.Buffer, typeMeta *runtime.TypeMeta, l *List, item func(kind.Object) kind.Object, spill func() error) error {
 	message := func(i int) (protoMessage, error) {
-		m, ok := item(l.Items[i].Object).(protoMessage)
+		m, ok := item(l.Items[i].Object()).(protoMessage)
 		if !ok {
 			return nil, fmt.Errorf("%s has no protobuf form", typeMeta.Kind)
 		}

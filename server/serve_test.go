@@ -319,7 +319,7 @@ func TestPages(t *testing.T) {
 	}
 	r.create(mapsOf(), configMap("c55"))
 	second, err := page(first.Meta.Continue)
-	if err != nil || len(second.Items) != 4 || second.Meta.ResourceVersion != first.Meta.ResourceVersion || second.Items[1].Object.GetName() != "c5" {
+	if err != nil || len(second.Items) != 4 || second.Meta.ResourceVersion != first.Meta.ResourceVersion || second.Items[1].Object().GetName() != "c5" {
 		t.Fatalf("second page %+v, %v", second, err)
 	}
 	rev, err := r.store.Revision(t.Context())
@@ -335,7 +335,7 @@ func TestPages(t *testing.T) {
 		t.Fatalf("after compaction: %v", err)
 	}
 	rest, err := page(st.Status().Continue)
-	if err != nil || len(rest.Items) != 2 || rest.Items[0].Object.GetName() != "c8" || rest.Meta.Continue != "" {
+	if err != nil || len(rest.Items) != 2 || rest.Items[0].Object().GetName() != "c8" || rest.Meta.Continue != "" {
 		t.Errorf("the rest: %+v, %v", rest, err)
 	}
 }

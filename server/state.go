@@ -134,7 +134,8 @@ func (s *State) Cache(def *kind.Def) *watch.Cache {
 	}
 	config := watch.Config{
 		Prefix: def.Prefix(), Source: s.Store, Log: s.log,
-		Decode: func(p kv.Pair) (kind.Object, error) { return s.Codec.Load(def, p) },
+		Decode:  func(p kv.Pair) (kind.Object, error) { return s.Codec.Load(def, p) },
+		Outline: def.Outline,
 	}
 	if def.Load != nil { // the definition may change, and the cache stays
 		config.Decode = func(p kv.Pair) (kind.Object, error) { return s.Codec.Load(s.current(def), p) }
@@ -193,7 +194,7 @@ func (s *State) entry(def *kind.Def, p kv.Pair) (*watch.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watch.Entry{Key: p.Key, Object: obj, Rev: p.Rev}, nil
+	return watch.NewEntry(p.Key, obj, p.Rev), nil
 }
 
 // Counts is the number of objects of each resource whose cache has been asked for.
@@ -239,7 +240,7 @@ func (s *State) Get(ctx context.Context, gr schema.GroupResource, namespace, nam
 	if !ok {
 		return nil, notFound(def, name)
 	}
-	return e.Object, nil
+	return e.Object(), nil
 }
 
 // List reads the objects of a namespace, or all of them, fresh. If some cannot be decoded it returns the others and an error: a rule that
@@ -256,7 +257,7 @@ func (s *State) List(ctx context.Context, gr schema.GroupResource, namespace str
 	entries, _ := c.List(scope(def, namespace), nil)
 	return func(yield func(kind.Object) bool) {
 		for _, e := range entries {
-			if !yield(e.Object) {
+			if !yield(e.Object()) {
 				return
 			}
 		}

@@ -187,7 +187,7 @@ func (st *Stream) sendState(e *encoder, out sink, header *bool) bool {
 		return err == nil
 	}
 	for i, entry := range st.state {
-		frame, err := e.frame(watch.Added, entry.Object, *header)
+		frame, err := e.frame(watch.Added, entry.Object(), *header)
 		if err != nil {
 			if buf.Len() == 0 || write() {
 				st.fail(e, out, err)

@@ -31,7 +31,7 @@ func breakSecret(t *testing.T, r *rig) {
 // names are those of a list's objects.
 func names(l *List) (out []string) {
 	for _, e := range l.Items {
-		out = append(out, e.Object.GetName())
+		out = append(out, e.Object().GetName())
 	}
 	return out
 }

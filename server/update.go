@@ -115,7 +115,7 @@ func (s *Server) createByUpdate(ctx context.Context, r *Request, next *change) (
 
 // updateOnce tries the change against one state of the object.
 func (s *Server) updateOnce(ctx context.Context, r *Request, cur *watch.Entry, next *change) (kind.Object, int64, error) {
-	old := cur.Object.DeepCopyObject().(kind.Object)
+	old := cur.Object().DeepCopyObject().(kind.Object)
 	obj, err := next.make(old)
 	if err != nil {
 		return nil, 0, err

@@ -28,7 +28,7 @@ func (s *State) peek(gr schema.GroupResource, namespace, name string) (kind.Obje
 	if !found {
 		return nil, false
 	}
-	return e.Object, true
+	return e.Object(), true
 }
 
 // seq yields the cached objects of a namespace, or all.
@@ -37,7 +37,7 @@ func seq[P kind.Object](s *State, gr schema.GroupResource, namespace string) ite
 	entries, _ := s.Cache(def).List(scope(def, namespace), nil)
 	return func(yield func(P) bool) {
 		for _, e := range entries {
-			if o, ok := e.Object.(P); ok && !yield(o) {
+			if o, ok := e.Object().(P); ok && !yield(o) {
 				return
 			}
 		}
@@ -143,7 +143,7 @@ func (v NodeView) Pods(node string) iter.Seq[*corev1.Pod] {
 	entries := v.State.Cache(v.State.Def(gr.Pods)).By(by.Name, by.Of, node)
 	return func(yield func(*corev1.Pod) bool) {
 		for _, e := range entries {
-			if p, ok := e.Object.(*corev1.Pod); ok && !yield(p) {
+			if p, ok := e.Object().(*corev1.Pod); ok && !yield(p) {
 				return
 			}
 		}

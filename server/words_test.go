@@ -84,7 +84,7 @@ func TestDeletedCollectionsAreShownAsTheyWere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(res.List.Items); n != 1 || res.List.Items[0].Object.GetDeletionTimestamp() != nil {
+	if n := len(res.List.Items); n != 1 || res.List.Items[0].Object().GetDeletionTimestamp() != nil {
 		t.Errorf("%d items, the first %+v", n, res.List.Items)
 	}
 	// Orphaning is the default of jobs, so the object is still there.

@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,15 +42,10 @@ type Config struct {
 	// Index names a value by which watchers often select (a pod's node), so that a change looks only at
 	// the watchers of its value. nil for none.
 	Index func(kind.Object) string
-	Log   *slog.Logger
-}
-
-// Entry is one object in the cache.
-type Entry struct {
-	Key    string
-	Object kind.Object
-	Rev    int64
-	size   int // in the store
+	// Outline makes a copy of an object without its large parts. With it, objects are held encoded beside their outlines, and decoded when
+	// somebody reads one. Indexes and selections then see outlines. nil holds objects whole.
+	Outline func(kind.Object) kind.Object
+	Log     *slog.Logger
 }
 
 // Cache is the state of one resource.
@@ -215,13 +209,13 @@ func (c *Cache) entry(p kv.Pair) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Entry{Key: p.Key, Object: obj, Rev: p.Rev, size: len(p.Value)}, nil
+	return c.hold(p, obj), nil
 }
 
 // present is the entry of a pair that was just written: its writer may have offered the object.
 func (c *Cache) present(p kv.Pair) (*Entry, error) {
 	if obj, ok := c.offers.take(p); ok {
-		return &Entry{Key: p.Key, Object: obj, Rev: p.Rev, size: len(p.Value)}, nil
+		return c.hold(p, obj), nil
 	}
 	return c.entry(p)
 }
@@ -269,7 +263,7 @@ func (c *Cache) keep(ev *Event) bool {
 	case ev.Type == Deleted:
 		ev.size = 2 * ev.Prev.size // the last state is a copy
 		c.tree.Delete(ev.Now)
-		ev.Now.Object = ending(ev.Prev.Object, ev.Rev)
+		ev.Now = ev.Prev.ended(ev.Rev)
 	default:
 		if ev.Prev == nil {
 			ev.Type = Added
@@ -285,19 +279,12 @@ func (c *Cache) keep(ev *Event) bool {
 		}
 	}
 	if c.Index != nil {
-		ev.now = c.Index(ev.Now.Object)
+		ev.now = c.Index(ev.Now.Outline())
 		if ev.Prev != nil {
-			ev.previous = c.Index(ev.Prev.Object)
+			ev.previous = c.Index(ev.Prev.Outline())
 		}
 	}
 	return true
-}
-
-// ending is the last state of an object with the revision of its end.
-func ending(last kind.Object, rev int64) kind.Object {
-	o := last.DeepCopyObject().(kind.Object)
-	o.SetResourceVersion(strconv.FormatInt(rev, 10))
-	return o
 }
 
 // Changes is a number that is another one whenever what the cache holds is another.

@@ -139,7 +139,7 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 		}
 	}
 	entries, rev := c.List(w.def.Prefix(), func(o kind.Object) bool { return o.GetName() >= "a40" })
-	if len(entries) != 10 || rev < entries[9].Rev || entries[0].Object.GetName() != "a40" {
+	if len(entries) != 10 || rev < entries[9].Rev || entries[0].Object().GetName() != "a40" {
 		t.Errorf("list: %d entries at %d", len(entries), rev)
 	}
 }

@@ -43,16 +43,16 @@ type Event struct {
 	// frames is read by all watchers at once and replaced, never changed, under mu.
 	frames atomic.Pointer[[]frame]
 	mu     sync.Mutex // guards changes of frames, and gone
-	gone   kind.Object
+	gone   *Entry
 }
 
-// states are the objects before and after the change, nil where there is none.
+// states are the outlines of the object before and after the change, nil where there is none.
 func (e *Event) states() (old, now kind.Object) {
 	if e.Prev != nil {
-		old = e.Prev.Object
+		old = e.Prev.Outline()
 	}
 	if e.Type != Deleted {
-		now = e.Now.Object
+		now = e.Now.Outline()
 	}
 	return old, now
 }
@@ -110,12 +110,12 @@ func (e *Event) Object(as Type) kind.Object {
 
 func (e *Event) object(as Type) kind.Object {
 	if as != Deleted || e.Type == Deleted {
-		return e.Now.Object
+		return e.Now.Object()
 	}
 	if e.gone == nil {
-		e.gone = ending(e.Prev.Object, e.Rev)
+		e.gone = e.Prev.ended(e.Rev)
 	}
-	return e.gone
+	return e.gone.Object()
 }
 
 // forget frees the encodings; who still needs one makes it again.

@@ -14,7 +14,7 @@ type lookup struct {
 }
 
 func (l *lookup) put(e *Entry) {
-	for _, v := range l.of(e.Object) {
+	for _, v := range l.of(e.Outline()) {
 		m := l.entries[v]
 		if m == nil {
 			m = map[string]*Entry{}
@@ -26,7 +26,7 @@ func (l *lookup) put(e *Entry) {
 
 // drop forgets an entry under the values it had.
 func (l *lookup) drop(e *Entry) {
-	for _, v := range l.of(e.Object) {
+	for _, v := range l.of(e.Outline()) {
 		m := l.entries[v]
 		if delete(m, e.Key); len(m) == 0 {
 			delete(l.entries, v)

@@ -43,10 +43,10 @@ func (w *world) commit(c *watch.Cache, name string, value []byte, rev int64) (in
 		w.Fatal(err)
 	}
 	e, ok := c.Get(key)
-	if !ok || e.Rev != at || e.Object.GetResourceVersion() != strconv.FormatInt(at, 10) {
+	if !ok || e.Rev != at || e.Object().GetResourceVersion() != strconv.FormatInt(at, 10) {
 		w.Fatalf("the cache has %+v, want revision %d", e, at)
 	}
-	return at, e.Object
+	return at, e.Object()
 }
 
 func word(o kind.Object) string { return o.(*corev1.ConfigMap).Data["word"] }

@@ -137,7 +137,7 @@ func (c *Cache) list(prefix string, keep func(kind.Object) bool) []*Entry {
 		if !strings.HasPrefix(e.Key, prefix) {
 			return false
 		}
-		if keep == nil || keep(e.Object) {
+		if keep == nil || keep(e.Outline()) {
 			out = append(out, e)
 		}
 		return true

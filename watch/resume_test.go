@@ -138,7 +138,7 @@ func (b *behind) waiting(w *watch.Watcher) string {
 			return strings.Join(got, " ")
 		}
 		for _, it := range items {
-			got = append(got, fmt.Sprintf("%s %s@%d", it.As, it.Event.Now.Object.GetName(), it.Event.Rev))
+			got = append(got, fmt.Sprintf("%s %s@%d", it.As, it.Event.Now.Object().GetName(), it.Event.Rev))
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (s *Selection) accepts(e *Entry) bool {
 	} else if !strings.HasPrefix(e.Key, s.Prefix) {
 		return false
 	}
-	return s.Keep == nil || s.Keep(e.Object)
+	return s.Keep == nil || s.Keep(e.Outline())
 }
 
 // see says what an event looks like through the selection; 0 when it cannot be seen.
@@ -248,7 +248,7 @@ func (c *Cache) pastEvent(ch kv.Change, last map[string]*Entry) (*Event, error) 
 		if ev.Prev == nil {
 			return nil, nil
 		}
-		ev.Type, ev.Now = Deleted, &Entry{Key: ch.Key, Rev: ch.Rev, Object: ending(ev.Prev.Object, ch.Rev)}
+		ev.Type, ev.Now = Deleted, ev.Prev.ended(ch.Rev)
 		return ev, nil
 	}
 	now, err := c.entry(ch.Pair)

@@ -40,7 +40,7 @@ const recheck = time.Second
 
 // reconcile takes the deletion of one definition one step further.
 func (l *cleaner) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
-	d, found := control.Get[*crd](c, gr.CustomResourceDefinitions, "", k.Name)
+	d, found := control.Whole[*crd](c, gr.CustomResourceDefinitions, "", k.Name)
 	if !found || d.DeletionTimestamp == nil || !slices.Contains(d.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return 0, nil
 	}

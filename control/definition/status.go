@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -73,8 +72,17 @@ func reconcileGroup(ctx context.Context, c *control.Cluster, k control.Key) (tim
 	if group == "" { // a definition, after a gap; it is called PLURAL.GROUP
 		_, group, _ = strings.Cut(k.Name, ".")
 	}
-	list := slices.Collect(control.By[*crd](c, gr.CustomResourceDefinitions, byGroup(), group))
-	return 0, writeAll(decide(list, metav1.Now()), func(d *crd) error {
+	var known []*crd // whole, where more than names matters
+	for d := range control.By[*crd](c, gr.CustomResourceDefinitions, byGroup(), group) {
+		if !settled(d) {
+			var found bool
+			if d, found = control.Whole[*crd](c, gr.CustomResourceDefinitions, "", d.Name); !found {
+				continue
+			}
+		}
+		known = append(known, d)
+	}
+	return 0, writeAll(decide(known, metav1.Now()), func(d *crd) error {
 		_, err := c.Update(ctx, gr.CustomResourceDefinitions, d, "status")
 		return control.Gone(err)
 	})

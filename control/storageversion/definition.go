@@ -18,7 +18,7 @@ type definition = apiextensionsv1.CustomResourceDefinition
 
 // definitionOf is the definition of what a migration migrates, or nil if that is no custom resource. It is the caller's.
 func definitionOf(c *control.Cluster, m *migration) *definition {
-	d, found := control.Get[*definition](c, gr.CustomResourceDefinitions, "", m.Spec.Resource.Resource+"."+m.Spec.Resource.Group)
+	d, found := control.Whole[*definition](c, gr.CustomResourceDefinitions, "", m.Spec.Resource.Resource+"."+m.Spec.Resource.Group)
 	if !found {
 		return nil
 	}

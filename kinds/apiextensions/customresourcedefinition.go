@@ -33,6 +33,7 @@ func CustomResourceDefinitions(h Hooks) *kind.Def {
 		// Metadata is not restored: clients change finalizers through status, and have always been able to.
 		Subs:    []kind.Sub[crd]{{Name: "status", Validate: validateCRDStatus}},
 		Columns: columns(),
+		Outline: outline,
 	})
 }
 

@@ -64,6 +64,7 @@ type Def struct {
 	Verbatim   bool
 	AllowFirst bool
 	ForNodes   *NodeFormDef // nil when nodes see objects of others whole
+	Outline    func(Object) Object
 
 	// Hub is the stored version of a resource served in several; nil when this is it.
 	Hub     *Def
@@ -429,6 +430,9 @@ func defineRow[T any, P interface {
 			row[i] = c.Value((*T)(o.(P)))
 		}
 		return row
+	}
+	if r.Outline != nil {
+		d.Outline = func(o Object) Object { return P(r.Outline((*T)(o.(P)))) }
 	}
 	if f := r.ForNodes; f != nil {
 		d.ForNodes = &NodeFormDef{Own: f.Own, Fields: f.Fields, Show: func(o Object) Object { return P(f.Show((*T)(o.(P)))) }}

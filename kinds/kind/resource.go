@@ -116,6 +116,10 @@ type Resource[T any] struct {
 	FieldError string
 	// Index names the field by whose value watchers are found quickly (a pod's node).
 	Index string
+	// Outline makes a copy of an object without its large parts, for objects that are large and seldom read whole: the process then holds
+	// the outline and the encoded object, which is decoded when it is read. What loops, indexes and selectors need must be in the outline. It may
+	// share with the object what is not large. nil holds objects whole.
+	Outline func(*T) *T
 	// ForNodes is the form in which agents of nodes read objects that are not their own, in lists and watches; nil shows them
 	// whole.
 	ForNodes *NodeForm[T]

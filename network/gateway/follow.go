@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
+	"proa.dev/client"
 	"proa.dev/kinds/gr"
 )
 
@@ -34,6 +35,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	view = client.Outlines(view)
 	changed := make(chan struct{}, 1)
 	go func() {
 		for e := range view.Events(ctx) {

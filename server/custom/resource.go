@@ -30,7 +30,7 @@ type Caller func(ctx context.Context, hook *apiextensionsv1.WebhookClientConfig,
 
 // Resource is a custom resource as its definition describes it. It is immutable, but for what it knows of its webhook.
 type Resource struct {
-	// Definition is shared and read-only.
+	// Definition is shared and read-only. It may be an outline, without the schemas of its versions.
 	Definition *Definition
 	// Served are the descriptors of the versions that are served, in the order of the definition.
 	Served []*kind.Def
@@ -38,6 +38,7 @@ type Resource struct {
 	Stored *kind.Def
 
 	versions map[string]*version
+	whole    func() *Definition // with the schemas
 	ctx      context.Context // of the server: objects are converted, and rules evaluated, for requests and for caches
 	call     Caller
 	patience patience // with the webhook
@@ -51,9 +52,10 @@ func IsServed(d *Definition) bool {
 	}) && d.Status.AcceptedNames.Plural != "" && d.Status.AcceptedNames.Kind != ""
 }
 
-// New describes the resource of a definition, as long as ctx lasts. call reaches its conversion webhook.
-func New(ctx context.Context, d *Definition, call Caller) *Resource {
-	r := &Resource{Definition: d, versions: map[string]*version{}, ctx: ctx, call: call}
+// New describes the resource of a definition, of which an outline is enough, as long as ctx lasts. whole is the same definition with its schemas,
+// which is asked for when the first object is read or written. call reaches its conversion webhook.
+func New(ctx context.Context, d *Definition, whole func() *Definition, call Caller) *Resource {
+	r := &Resource{Definition: d, versions: map[string]*version{}, whole: whole, ctx: ctx, call: call}
 	r.types = onceTypes(r)
 	for i := range d.Spec.Versions {
 		v := &d.Spec.Versions[i]
@@ -129,7 +131,7 @@ func (v *version) describe() *kind.Def {
 		def.Subs = append(def.Subs, v.scaleSub())
 	}
 	if v.spec.Deprecated {
-		def.Deprecated = deprecation(d, &v.spec)
+		def.Deprecated = deprecation(d, v.spec)
 	}
 	if isTerminating(d) {
 		def.Begin, def.Terminating = refuseCreate(def), true

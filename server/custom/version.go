@@ -2,6 +2,7 @@ package custom
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -18,7 +19,7 @@ import (
 // version is one version of a custom resource.
 type version struct {
 	of   *Resource
-	spec apiextensionsv1.CustomResourceDefinitionVersion
+	spec *apiextensionsv1.CustomResourceDefinitionVersion // shared and read-only, and without its schema
 	def  *kind.Def
 
 	// schema and rules are made when they are first needed.
@@ -34,7 +35,7 @@ type compiled struct {
 }
 
 func newVersion(r *Resource, spec *apiextensionsv1.CustomResourceDefinitionVersion) *version {
-	v := &version{of: r, spec: *spec}
+	v := &version{of: r, spec: spec}
 	v.schema = sync.OnceValues(v.compile)
 	v.rules = sync.OnceValue(func() *cel.Validator {
 		c, err := v.schema()
@@ -50,8 +51,8 @@ func newVersion(r *Resource, spec *apiextensionsv1.CustomResourceDefinitionVersi
 // compile reads the schema.
 func (v *version) compile() (*compiled, error) {
 	var internal apiextensions.CustomResourceValidation
-	if v.spec.Schema != nil {
-		if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(v.spec.Schema.DeepCopy(), &internal, nil); err != nil {
+	if stored := v.storedSchema(); stored != nil {
+		if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(stored.DeepCopy(), &internal, nil); err != nil {
 			return nil, fmt.Errorf("schema of version %s: %w", v.spec.Name, err)
 		}
 	}
@@ -81,6 +82,15 @@ func (v *version) compile() (*compiled, error) {
 		return nil, fmt.Errorf("defaults of version %s: %w", v.spec.Name, err)
 	}
 	return c, nil
+}
+
+// storedSchema is the schema of the version as it stands in the definition; nil if there is none. It is shared and read-only.
+func (v *version) storedSchema() *apiextensionsv1.CustomResourceValidation {
+	versions := v.of.whole().Spec.Versions
+	if i := slices.IndexFunc(versions, func(o apiextensionsv1.CustomResourceDefinitionVersion) bool { return o.Name == v.spec.Name }); i >= 0 {
+		return versions[i].Schema
+	}
+	return nil
 }
 
 // structural is the schema of the version; nil if it has none that can be used.

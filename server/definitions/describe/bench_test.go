@@ -62,7 +62,7 @@ func BenchmarkThousand(b *testing.B) {
 			peak := watchHeap(b)
 			var size int
 			for b.Loop() {
-				s := openapi.New(openapi.Options{Groups: func() []openapi.Group { return Groups(definitions) }})
+				s := openapi.New(openapi.Options{Groups: func() []openapi.Group { return Groups(sources(definitions)) }})
 				r := httptest.NewRequest("GET", test.path, nil)
 				r.Header.Set("Accept", test.accept)
 				r.Header.Set("Accept-Encoding", "gzip")

@@ -19,24 +19,33 @@ import (
 // Definition is the definition of a custom resource.
 type Definition = apiextensionsv1.CustomResourceDefinition
 
+// Source is a definition to describe. Both are shared and read-only.
+type Source struct {
+	// Outline need not have schemas.
+	Outline *Definition
+	// Whole is the same definition with its schemas, for who asks for one.
+	Whole func() *Definition
+}
+
 // Groups returns the group versions of custom resources in a stable order. Definitions that are not established, and versions that are not
-// served, have no part in them. The definitions are shared and read-only.
-func Groups(definitions []*Definition) []openapi.Group {
-	members := map[schema.GroupVersion][]*Definition{}
-	for _, d := range definitions {
+// served, have no part in them.
+func Groups(definitions []Source) []openapi.Group {
+	members := map[schema.GroupVersion][]Source{}
+	for _, s := range definitions {
+		d := s.Outline
 		if !isEstablished(d) {
 			continue
 		}
 		for i := range d.Spec.Versions {
 			if v := &d.Spec.Versions[i]; v.Served {
 				gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
-				members[gv] = append(members[gv], d)
+				members[gv] = append(members[gv], s)
 			}
 		}
 	}
 	out := make([]openapi.Group, 0, len(members))
 	for gv, of := range members {
-		slices.SortFunc(of, func(a, b *Definition) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(of, func(a, b Source) int { return cmp.Compare(a.Outline.Name, b.Outline.Name) })
 		out = append(out, openapi.Group{Group: gv.Group, Version: gv.Version, Tag: tag(of), Custom: func() []openapi.Custom {
 			customs := make([]openapi.Custom, 0, len(of))
 			for _, d := range of {
@@ -58,26 +67,30 @@ func isEstablished(d *Definition) bool {
 }
 
 // tag changes with the set of definitions and with the spec of each of them, of which the generation tells.
-func tag(definitions []*Definition) string {
+func tag(definitions []Source) string {
 	var b strings.Builder
 	for _, d := range definitions {
-		fmt.Fprintf(&b, "%s,%d;", d.UID, d.Generation)
+		fmt.Fprintf(&b, "%s,%d;", d.Outline.UID, d.Outline.Generation)
 	}
 	return b.String()
 }
 
 // custom describes one version of a custom resource.
-func custom(d *Definition, version string) openapi.Custom {
-	i := slices.IndexFunc(d.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
-	v := &d.Spec.Versions[i]
+func custom(s Source, version string) openapi.Custom {
+	d, v := s.Outline, find(s.Outline, version)
 	out := openapi.Custom{
 		Group: d.Spec.Group, Version: version, Kind: d.Spec.Names.Kind, ListKind: d.Spec.Names.ListKind, Plural: d.Spec.Names.Plural,
 		Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped,
-		Schema:     func(dialect openapi.Dialect) json.RawMessage { return objectSchema(d, v, dialect) },
+		Schema:     func(dialect openapi.Dialect) json.RawMessage { return objectSchema(s.Whole(), version, dialect) },
 		List:       func(dialect openapi.Dialect, object string) json.RawMessage { return listSchema(d, v, dialect, object) },
 	}
 	if s := v.Subresources; s != nil {
 		out.Status, out.Scale = s.Status != nil, s.Scale != nil
 	}
 	return out
+}
+
+// find returns a version of a definition, which has it.
+func find(d *Definition, name string) *version {
+	return &d.Spec.Versions[slices.IndexFunc(d.Spec.Versions, func(v version) bool { return v.Name == name })]
 }

@@ -10,10 +10,22 @@ import (
 	"proa.dev/server/openapi"
 )
 
+// sources show definitions as a server holds them: without schemas until somebody asks.
+func sources(definitions []*Definition) (out []Source) {
+	for _, d := range definitions {
+		outline := d.DeepCopy()
+		for i := range outline.Spec.Versions {
+			outline.Spec.Versions[i].Schema = nil
+		}
+		out = append(out, Source{Outline: outline, Whole: func() *Definition { return d }})
+	}
+	return out
+}
+
 // tags are those of the group versions by name.
 func tags(definitions []*Definition) map[string]string {
 	out := map[string]string{}
-	for _, g := range Groups(definitions) {
+	for _, g := range Groups(sources(definitions)) {
 		out[g.Group+"/"+g.Version] = g.Tag
 	}
 	return out
@@ -65,7 +77,7 @@ func FuzzSchema(f *testing.F) {
 		d := &Definition{}
 		d.Spec.Group, d.Spec.Names.Kind, d.Spec.Names.ListKind = "example.com", "A", "AList"
 		d.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{v}
-		c := custom(d, v.Name)
+		c := custom(sources([]*Definition{d})[0], v.Name)
 		for _, dialect := range []openapi.Dialect{openapi.V2, openapi.V3} {
 			for _, schema := range []json.RawMessage{c.Schema(dialect), c.List(dialect, "com.example.v1.A")} {
 				if out := map[string]any{}; json.Unmarshal(schema, &out) != nil || out["x-kubernetes-group-version-kind"] == nil {

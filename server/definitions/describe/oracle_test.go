@@ -46,7 +46,7 @@ func established(d *Definition) *Definition {
 // get asks the service that publishes the definitions for a document.
 func get(t testing.TB, definitions []*Definition, path string) object {
 	t.Helper()
-	s := openapi.New(openapi.Options{Groups: func() []openapi.Group { return Groups(definitions) }})
+	s := openapi.New(openapi.Options{Groups: func() []openapi.Group { return Groups(sources(definitions)) }})
 	w := httptest.NewRecorder()
 	s.Handler(slog.New(slog.NewTextHandler(io.Discard, nil))).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 	if w.Code != 200 {
@@ -118,7 +118,7 @@ func all(string) bool { return true }
 // The documents of a group version are those that Kubernetes makes with its own builder.
 func TestV3AsPublished(t *testing.T) {
 	definitions := corpus(t)
-	groups := Groups(definitions)
+	groups := Groups(sources(definitions))
 	if len(groups) != 8 {
 		t.Errorf("there are %d group versions", len(groups))
 	}
@@ -189,7 +189,7 @@ func TestV2AsPublished(t *testing.T) {
 func TestDefinitionsStayAsTheyAre(t *testing.T) {
 	definitions, before := corpus(t), corpus(t)
 	get(t, definitions, "/openapi/v2")
-	for _, g := range Groups(definitions) {
+	for _, g := range Groups(sources(definitions)) {
 		get(t, definitions, "/openapi/v3/apis/"+g.Group+"/"+g.Version)
 	}
 	if !reflect.DeepEqual(definitions, before) {

@@ -26,7 +26,8 @@ const (
 
 // objectSchema is the schema of the objects of a version. Where nothing is known of them it says no more than that they are objects:
 // kubectl takes a schema with properties for a list of all that there may be.
-func objectSchema(d *Definition, v *version, dialect openapi.Dialect) json.RawMessage {
+func objectSchema(d *Definition, name string, dialect openapi.Dialect) json.RawMessage {
+	v := find(d, name)
 	s := structural(v)
 	out := &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
 	if isFree := dialect == openapi.V2 && s != nil && (s.XPreserveUnknownFields || d.Spec.PreserveUnknownFields); s != nil && !isFree {
