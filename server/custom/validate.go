@@ -101,6 +101,11 @@ func (v *version) validateRules(errs field.ErrorList, s *structuralschema.Struct
 	if blocksRules(errs) {
 		return append(errs, field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
 	}
+	if v.quantities() {
+		if e := harmfulQuantity(obj); e != nil {
+			return append(errs, e)
+		}
+	}
 	var before any
 	if was != nil {
 		before = was.Object

@@ -22,9 +22,10 @@ type version struct {
 	spec *apiextensionsv1.CustomResourceDefinitionVersion // shared and read-only, and without its schema
 	def  *kind.Def
 
-	// schema and rules are made when they are first needed.
-	schema func() (*compiled, error)
-	rules  func() *cel.Validator
+	// schema and rules are made when they are first needed, and so is the answer whether rules read quantities.
+	schema     func() (*compiled, error)
+	rules      func() *cel.Validator
+	quantities func() bool
 }
 
 // compiled is the schema of a version in the forms that the libraries work with.
@@ -43,6 +44,10 @@ func newVersion(r *Resource, spec *apiextensionsv1.CustomResourceDefinitionVersi
 			return nil
 		}
 		return cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
+	})
+	v.quantities = sync.OnceValue(func() bool {
+		c, err := v.schema()
+		return err == nil && c.structural != nil && readsQuantities(c.structural)
 	})
 	v.def = v.describe()
 	return v
