@@ -25,6 +25,7 @@ import (
 	"proa.dev/node/cri"
 	"proa.dev/node/nodetest"
 	"proa.dev/node/pod"
+	"proa.dev/test/program"
 )
 
 var _ pod.Images = (*Images)(nil)
@@ -453,7 +454,7 @@ func TestPlugins(t *testing.T) {
 		t.Skip("there is no shell to write a plugin in")
 	}
 	dir := t.TempDir()
-	program := `#!/bin/sh
+	plugin := `#!/bin/sh
 echo run >> "$COUNT"
 read -r question
 case "$question" in
@@ -462,16 +463,16 @@ case "$question" in
 esac
 echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Registry","cacheDuration":"1h","auth":{"reg.example":{"username":"'$user'","password":"p"}}}'
 `
-	write := func(name, text string, mode os.FileMode) string {
+	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		if err := program.Write(path, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
 	count := filepath.Join(dir, "count")
-	write("known", program, 0o755)
-	write("broken", "#!/bin/sh\necho no; echo why >&2; exit 3\n", 0o755)
+	write("known", plugin)
+	write("broken", "#!/bin/sh\necho no; echo why >&2; exit 3\n")
 	config := `
 apiVersion: kubelet.config.k8s.io/v1
 kind: CredentialProviderConfig
@@ -488,7 +489,7 @@ providers:
 `
 	load := func(text string, a account) *Plugins {
 		t.Helper()
-		ps, err := LoadPlugins(PluginConfig{File: write("config.yaml", text, 0o600), Bin: dir, Accounts: a, Cluster: a, Log: quiet})
+		ps, err := LoadPlugins(PluginConfig{File: write("config.yaml", text), Bin: dir, Accounts: a, Cluster: a, Log: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -525,7 +526,7 @@ providers:
 		strings.Replace(config, "name: broken", "name: ../broken", 1), strings.Replace(config, "name: broken", "name: known", 1),
 		strings.Replace(config, "name: broken", "name: absent", 1), strings.Replace(config, `["reg.example"]`, "[]", 1), strings.Replace(config, "k8s.io/v1\n  match", "k8s.io/v7\n  match", 1),
 	} {
-		if _, err := LoadPlugins(PluginConfig{File: write("bad.yaml", bad, 0o600), Bin: dir, Log: quiet}); err == nil {
+		if _, err := LoadPlugins(PluginConfig{File: write("bad.yaml", bad), Bin: dir, Log: quiet}); err == nil {
 			t.Errorf("this is taken:\n%s", bad)
 		}
 	}

@@ -36,6 +36,7 @@ import (
 	"proa.dev/node/stats"
 	"proa.dev/proatest"
 	"proa.dev/run"
+	"proa.dev/test/program"
 	"proa.dev/test/upstream"
 )
 
@@ -350,7 +351,7 @@ func (k *kubectl) forward(name, port string) {
 func TestAKubectlThatWaitsForWhatItDroppedIsEnded(t *testing.T) {
 	dir := t.TempDir()
 	text := "#!/bin/sh\nif [ -e " + dir + "/again ]; then echo done; exit; fi\ntouch " + dir + "/again\necho 'Unknown stream id 1'\nexec sleep 60\n"
-	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(text), 0o755); err != nil {
+	if err := program.Write(filepath.Join(dir, "kubectl"), []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/node/volume/mounts"
+	"proa.dev/test/program"
 )
 
 // mountProgram puts a program in the place of mount, as machines that run tests have no NFS. It writes down its words and mounts memory, unless the server is away.
@@ -24,7 +25,7 @@ func mountProgram(t *testing.T) (words func() string) {
 	}
 	dir := t.TempDir()
 	script := "#!/bin/sh\necho \"$@\" >> " + dir + "/words\ncase \"$*\" in *away*) echo Connection timed out; exit 32;; esac\nfor last; do :; done\nexec " + real + " -t tmpfs nfs $last\n"
-	if err := os.WriteFile(filepath.Join(dir, "mount"), []byte(script), 0o700); err != nil {
+	if err := program.Write(filepath.Join(dir, "mount"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"proa.dev/test/ports"
+	"proa.dev/test/program"
 	"proa.dev/test/upstream"
 )
 
@@ -138,7 +139,7 @@ func copyFile(t *testing.T, from, to string) string {
 	t.Helper()
 	data, err := os.ReadFile(from)
 	if err == nil {
-		err = os.WriteFile(to, data, 0o600)
+		err = program.Write(to, data)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"proa.dev/test/program"
 )
 
 // plugin is a small CNI plugin: a bridge, and addresses of which the names of folders say which are in use.
@@ -60,7 +62,7 @@ func TestForeignNetwork(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+		if err := program.Write(path, []byte(content)); err != nil {
 			t.Fatal(err)
 		}
 	}

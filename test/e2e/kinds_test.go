@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"proa.dev/test/program"
 )
 
 // example is a minimal object of a kind, from the corpus of test/compat.
@@ -295,7 +297,7 @@ func (s *script) read(e *example, ref, name string, old bool) {
 func (s *script) change(e *example, ref string) {
 	s.t.Helper()
 	editor := filepath.Join(s.work, "edit.sh")
-	if err := os.WriteFile(editor, []byte("#!/bin/sh\nsed -i 's/note: [a-z]*/note: edited/' \"$1\"\n"), 0o700); err != nil {
+	if err := program.Write(editor, []byte("#!/bin/sh\nsed -i 's/note: [a-z]*/note: edited/' \"$1\"\n")); err != nil {
 		s.t.Fatal(err)
 	}
 	s.setenv("EDITOR", editor)
