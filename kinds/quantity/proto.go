@@ -2,6 +2,7 @@ package quantity
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -13,25 +14,35 @@ import (
 // maxDepth is how deep messages are looked into. The deepest of the types that have quantities are not half as deep.
 const maxDepth = 64
 
+// maxNumber is the largest number that a field can have.
+const maxNumber = 1<<29 - 1
+
+// ErrMessage refuses a message that no encoder writes. The decoders do not agree about such ones: groups are skipped, numbers lose their
+// upper bits, entries of maps reach beyond their end, so that what is looked at here need not be what is decoded afterwards.
+var ErrMessage = errors.New("a message with quantities out of bounds, or texts like them, must be one that can be read in one way only")
+
 // InProto is InJSON for a message of protobuf, without the envelope that names its kind. Who calls it has seen that the message is Suspicious.
 func InProto(message []byte, into reflect.Type) error {
 	return inMessage(message, pointed(into), "", maxDepth)
 }
 
 func inMessage(message []byte, t reflect.Type, path string, depth int) error {
-	if t == nil || depth == 0 {
+	if t == nil || t.Kind() != reflect.Struct && t.Kind() != reflect.Map || depth == 0 {
 		return nil
 	}
 	for len(message) > 0 {
 		tag, n := binary.Uvarint(message)
-		if n <= 0 {
-			return nil
+		if n <= 0 || tag>>3 == 0 || tag>>3 > maxNumber {
+			return ErrMessage
 		}
 		var body []byte
 		if body, message = fieldBody(tag&7, message[n:]); message == nil {
-			return nil
+			return ErrMessage
 		}
 		if tag&7 != 2 {
+			if t.Kind() == reflect.Map && tag>>3 <= 2 { // decoders read keys and values as texts and messages, whatever is said here
+				return ErrMessage
+			}
 			continue
 		}
 		if t == reflect.TypeFor[resource.Quantity]() {
@@ -48,7 +59,7 @@ func inMessage(message []byte, t reflect.Type, path string, depth int) error {
 	return nil
 }
 
-// fieldBody returns the bytes of a field and what follows it; nil if the message is broken, which is for the decoder to say.
+// fieldBody returns the bytes of a field and what follows it; nil if the message is broken, or the field is a group.
 func fieldBody(wire uint64, from []byte) (body, rest []byte) {
 	size, n := uint64(0), 0
 	switch wire {

@@ -83,7 +83,7 @@ func HarmfulIn(value any) (path, text string) {
 // exponent of too many digits. It is a quick look at every byte, so that ordinary data is not read twice.
 func Suspicious(data []byte) bool {
 	digits, exponent := 0, false
-	for i, c := range data {
+	for _, c := range data {
 		switch {
 		case c >= '0' && c <= '9':
 			if digits++; digits > maxExponent && exponent || digits > maxLength/2 {
@@ -93,7 +93,7 @@ func Suspicious(data []byte) bool {
 		case c == '.':
 			continue
 		case c == 'e' || c == 'E':
-			exponent = i > 0 && (data[i-1] >= '0' && data[i-1] <= '9' || data[i-1] == '.')
+			exponent = true // also without a digit before it: "e300000000" is a zero
 		case (c == '+' || c == '-') && exponent && digits == 0:
 			continue
 		default:
