@@ -2,12 +2,14 @@
 SHELL := /bin/bash
 TAGS  := -tags grpcnotrace
 GO    := CGO_ENABLED=0 go
+# The commit, for "proa version"; without a git repository that can be read there is none.
+STAMP := -buildvcs=$(shell git status --porcelain >/dev/null 2>&1 && echo true || echo false)
 LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.0
 
 .PHONY: build release release-check up down test unit e2e race lint fuzz conformance compat compat-loops bench bench-attacks gate gateway-conformance operators generate
 
 build: bin/kubectl bin/containerd bin/runc
-	$(GO) build $(TAGS) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
+	$(GO) build $(TAGS) $(STAMP) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
 
 # kubectl comes from pinned modules and is kept in a cache folder; the first build takes a minute or two.
 bin/kubectl: test/upstream/pins/go.mod
@@ -20,7 +22,7 @@ bin/containerd bin/containerd-shim-runc-v2 bin/runc &: $(wildcard parts/*.go par
 # One file that carries all others inside; see parts/carry. It unpacks them into the data folder when it is first used.
 release: build
 	$(GO) run ./parts/cmd -pack parts/carry/parts.bin $(addprefix bin/,containerd containerd-shim-runc-v2 runc proa-cni pause kubectl)
-	$(GO) build -tags "grpcnotrace release" -trimpath -ldflags "-s -w" -o bin/release/proa ./cmd/proa
+	$(GO) build -tags "grpcnotrace release" $(STAMP) -trimpath -ldflags "-s -w" -o bin/release/proa ./cmd/proa
 
 # What was released, alone in a folder: up, a Pod, down --purge. Needs root.
 release-check: release

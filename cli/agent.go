@@ -33,6 +33,7 @@ If its user is system:node:NAME, the agent is that node. Otherwise the user, of 
 for a certificate of the node by a CertificateSigningRequest. On an API server that is not proa's, nodes need one more role:
 
   proa agent --print-role | kubectl apply -f -`,
+		Settings: proa.AgentSettings,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			var cluster proa.AgentCluster
 			fs.StringVar(&cluster.Server, "server", "", "join the cluster whose API server is at `URL`")

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	proa "proa.dev/run"
 )
 
 // Env is what a command has of the world.
@@ -27,6 +29,10 @@ type Command struct {
 	Args  string // the arguments, for the usage line
 	Short string // one line
 	Long  string // prose
+	// Words are what the first argument may be, for shell completion.
+	Words []string
+	// Settings are the settings of a server or an agent that are flags of the command; help shows them in groups.
+	Settings func() []proa.Setting
 	// Setup declares flags and returns what to run with the arguments that are left.
 	Setup func(*flag.FlagSet) func(ctx context.Context, env *Env, args []string) error
 	// Raw commands parse their own arguments.
@@ -36,8 +42,9 @@ type Command struct {
 // commands are all words, in the order in which one meets them.
 func commands() []Command {
 	return []Command{
-		upCommand(), downCommand(), statusCommand(), checkCommand(), kubectlCommand(),
-		imagesCommand(), serverCommand(), agentCommand(), tokenCommand(), certsCommand(), storeCommand(), versionCommand(),
+		upCommand(), downCommand(), statusCommand(), listCommand(), logsCommand(), kubectlCommand(), imagesCommand(), checkCommand(),
+		serverCommand(), agentCommand(), tokenCommand(), configCommand(), certsCommand(), storeCommand(),
+		completionCommand(), manCommand(), versionCommand(),
 	}
 }
 
@@ -88,6 +95,9 @@ func interruptible(parent context.Context) (ctx context.Context, stop context.Ca
 func run(ctx context.Context, env *Env, args []string) error {
 	if len(args) == 0 || asksForHelp(args[0]) {
 		return help(env, args[min(len(args), 1):])
+	}
+	if args[0] == "--version" || args[0] == "-version" {
+		args = append([]string{"version"}, args[1:]...)
 	}
 	c, err := find(args[0])
 	if err != nil {
@@ -186,26 +196,70 @@ func flagWords(fs *flag.FlagSet, word string) int {
 func overview(w io.Writer) {
 	fmt.Fprint(w, "proa is a Kubernetes-compatible system in one binary.\n\nUsage: proa COMMAND [flags]\n\n")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-9s %s\n", c.Name, c.Short)
+		fmt.Fprintf(w, "  %-10s %s\n", c.Name, c.Short)
 	}
 	fmt.Fprint(w, "\n\"proa up\" is the place to begin. \"proa help COMMAND\" says more about a command.\n")
 }
 
 func usage(w io.Writer, c Command, fs *flag.FlagSet) {
-	fmt.Fprintf(w, "proa %s: %s.\n\nUsage: %s\n\n%s\n", c.Name, c.Short, strings.Join(strings.Fields("proa "+c.Name+" [flags] "+c.Args), " "), strings.TrimSpace(c.Long))
-	heading := "\nFlags:\n"
+	fmt.Fprintf(w, "proa %s: %s.\n\nUsage: %s\n\n%s\n", c.Name, c.Short, usageLine(c), strings.TrimSpace(c.Long))
+	for _, g := range flagGroups(c, fs) {
+		fmt.Fprintf(w, "\n%s:\n", g.title)
+		for _, f := range g.flags {
+			name, help := flagHelp(f)
+			fmt.Fprintf(w, "  %s\n        %s\n", name, help)
+		}
+	}
+}
+
+func usageLine(c Command) string {
+	return strings.Join(strings.Fields("proa "+c.Name+" [flags] "+c.Args), " ")
+}
+
+// flagGroup is a part of a command's flags under a heading of its help.
+type flagGroup struct {
+	title string
+	flags []*flag.Flag
+}
+
+// flagGroups returns the flags that only the command has, by name, and then the settings in the groups that they belong to.
+func flagGroups(c Command, fs *flag.FlagSet) (out []flagGroup) {
+	own := flagGroup{title: "Flags"}
+	var groups []proa.SettingGroup
+	if c.Settings != nil {
+		groups = proa.Group(c.Settings())
+	}
+	grouped := map[string]bool{}
+	for _, g := range groups {
+		in := flagGroup{title: g.Title}
+		for _, s := range g.Settings {
+			grouped[s.Name] = true
+			in.flags = append(in.flags, fs.Lookup(s.Name))
+		}
+		out = append(out, in)
+	}
 	fs.VisitAll(func(f *flag.Flag) {
-		name, help := flag.UnquoteUsage(f)
-		if name != "" {
-			name = " " + name
+		if !grouped[f.Name] {
+			own.flags = append(own.flags, f)
 		}
-		fmt.Fprintf(w, "%s  --%s%s\n        %s", heading, f.Name, name, help)
-		heading = ""
-		if f.DefValue != "" && f.DefValue != "false" {
-			fmt.Fprintf(w, " (default %s)", f.DefValue)
-		}
-		fmt.Fprintln(w)
 	})
+	if len(own.flags) > 0 {
+		out = slices.Insert(out, 0, own)
+	}
+	return out
+}
+
+// flagHelp returns a flag as it is written, with the word for its value, and what it does.
+func flagHelp(f *flag.Flag) (name, help string) {
+	value, help := flag.UnquoteUsage(f)
+	name = "--" + f.Name
+	if value != "" {
+		name += " " + value
+	}
+	if f.DefValue != "" && f.DefValue != "false" {
+		help += " (default " + f.DefValue + ")"
+	}
+	return name, help
 }
 
 // noArguments refuses words that are not flags.

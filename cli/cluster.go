@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -199,21 +200,29 @@ const maxAnswer = 64 << 20
 
 // get asks the server for a path.
 func (a *access) get(ctx context.Context, path string) (code int, body []byte, err error) {
+	return a.send(ctx, http.MethodGet, path, nil)
+}
+
+// send makes a request with a body of JSON, or without one.
+func (a *access) send(ctx context.Context, method, path string, body []byte) (code int, answer []byte, err error) {
 	h, err := a.client()
 	if err != nil {
 		return 0, nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.server()+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, a.server()+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := h.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	return resp.StatusCode, body, err
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return resp.StatusCode, answer, err
 }
 
 // ok asks the server for a path, and takes every answer but yes for an error.

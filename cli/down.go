@@ -150,6 +150,9 @@ func takeDown(ctx context.Context, env *Env, c cluster, o downOptions, pid int, 
 	if err := os.RemoveAll(c.dir); err != nil {
 		return fmt.Errorf("remove the data folder: %w", err)
 	}
+	if err := proa.ForgetCluster(c.dir); err != nil {
+		fmt.Fprintf(env.Err, "\"proa list\" may go on showing this cluster: %v\n", err)
+	}
 	fmt.Fprintf(env.Out, "Removed %s\n", c.dir)
 	return nil
 }
@@ -269,8 +272,12 @@ func forget(env *Env, c cluster) error {
 		return nil // nothing to take it out of
 	}
 	var found bool
+	before, err := os.ReadFile(c.file(contextFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	err = editKubeconfig(path, func(old []byte) (out []byte, err error) {
-		out, found, err = unmergeKubeconfig(admin, old)
+		out, found, err = unmergeKubeconfig(admin, old, string(before))
 		return out, err
 	})
 	if err != nil {
@@ -302,7 +309,7 @@ func looksOurs(c cluster) error {
 		switch e.Name() {
 		case "pki", "node", "nodes", settingsFile:
 			ours = true
-		case "bin", "etcd", "server.log", "server.pid", "server.stop-time", "admin.kubeconfig":
+		case "bin", "etcd", "server.log", "server.pid", "server.stop-time", "admin.kubeconfig", contextFile:
 		default:
 			return fmt.Errorf("%s holds %s, which proa did not make; move it away or remove the folder yourself", c.dir, e.Name())
 		}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,7 +13,8 @@ import (
 
 func imagesCommand() Command {
 	return Command{
-		Name: "images", Args: "load FILE... | list", Short: "put images on the nodes without a registry",
+		Name: "images", Args: "load FILE... | pull NAME... | remove NAME... | list", Words: []string{"load", "pull", "remove", "list"},
+		Short: "bring images to the nodes, list or remove them",
 		Long: `
 "proa images load" brings image archives to every node of the cluster on this machine, as "docker save" or an OCI layout in a tar file
 make them, compressed or not. What is there already is not brought again. If the cluster is not running, the archives
@@ -23,7 +23,8 @@ are kept for its next start. Pods find the images under the names they have in t
   docker save hello:1 | gzip > hello.tar.gz
   proa images load hello.tar.gz
 
-"proa images list" shows the images that the nodes have.`,
+"proa images pull" brings images from their registry to every node, before a Pod asks for them; "proa images remove" removes images
+by name. "proa images list" shows the images that the nodes have.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			which := dataDirFlag(fs)
 			format := outputFlag(fs)
@@ -37,6 +38,12 @@ are kept for its next start. Pods find the images under the names they have in t
 					return loadImages(ctx, env, c, args[1:])
 				case len(args) == 1 && args[0] == "load":
 					return errors.New("images load needs the path of an archive")
+				case len(args) > 1 && args[0] == "pull":
+					return pullImages(ctx, env, c, args[1:])
+				case len(args) > 1 && args[0] == "remove":
+					return removeImages(ctx, env, c, args[1:])
+				case len(args) == 1 && (args[0] == "pull" || args[0] == "remove"):
+					return fmt.Errorf("images %s needs the name of an image", args[0])
 				case len(args) == 1 && args[0] == "list":
 					output, err := format()
 					if err != nil {
@@ -44,7 +51,7 @@ are kept for its next start. Pods find the images under the names they have in t
 					}
 					return listImages(ctx, env, c, output)
 				}
-				return errors.New("say \"proa images load FILE...\" or \"proa images list\"")
+				return errors.New("say \"proa images load FILE...\", \"proa images pull NAME...\", \"proa images remove NAME...\" or \"proa images list\"")
 			}
 		},
 	}
@@ -69,18 +76,39 @@ func loadImages(ctx context.Context, env *Env, c cluster, files []string) error 
 	return nil
 }
 
+func pullImages(ctx context.Context, env *Env, c cluster, names []string) error {
+	for _, name := range names {
+		begin := time.Now()
+		fmt.Fprintf(env.Out, "Pulling %s\n", plain(name))
+		if err := machine.PullImage(ctx, c.dir, name); err != nil {
+			return err
+		}
+		fmt.Fprintf(env.Out, "Pulled %s in %.1f s\n", plain(name), time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+func removeImages(ctx context.Context, env *Env, c cluster, names []string) error {
+	for _, name := range names {
+		nodes, err := machine.RemoveImage(ctx, c.dir, name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(env.Out, "Removed %s from %s\n", plain(name), count(nodes, "node"))
+	}
+	return nil
+}
+
 func listImages(ctx context.Context, env *Env, c cluster, output string) error {
 	nodes, err := machine.ListImages(ctx, c.dir)
 	if err != nil {
 		return err
 	}
 	if output == "json" {
-		e := json.NewEncoder(env.Out)
-		e.SetIndent("", "  ")
 		if len(nodes) == 1 {
-			return e.Encode(nodes[0].Images)
+			return writeJSON(env.Out, nodes[0].Images)
 		}
-		return e.Encode(nodes)
+		return writeJSON(env.Out, nodes)
 	}
 	w := tabwriter.NewWriter(env.Out, 0, 4, 2, ' ', 0)
 	if len(nodes) == 1 {

@@ -65,8 +65,25 @@ func mergeKubeconfig(admin, user []byte) ([]byte, error) {
 	return formatKubeconfig(to)
 }
 
-// unmergeKubeconfig takes those entries out again. It reports whether there were any.
-func unmergeKubeconfig(admin, user []byte) ([]byte, bool, error) {
+// currentContext is the current context of a kubeconfig, unless that is the one of the admin kubeconfig; empty if there is none.
+func currentContext(admin, user []byte) string {
+	from, err := parseKubeconfig(admin)
+	if err != nil {
+		return ""
+	}
+	in, err := parseKubeconfig(user)
+	if err != nil {
+		return ""
+	}
+	if name := scalar(field(in, "current-context")); name != scalar(field(from, "current-context")) {
+		return name
+	}
+	return ""
+}
+
+// unmergeKubeconfig takes those entries out again, and makes the context current that was so before, if it is still there. It reports
+// whether there were any.
+func unmergeKubeconfig(admin, user []byte, before string) ([]byte, bool, error) {
 	from, err := parseKubeconfig(admin)
 	if err != nil {
 		return nil, false, err
@@ -85,7 +102,10 @@ func unmergeKubeconfig(admin, user []byte) ([]byte, bool, error) {
 		}
 	}
 	if scalar(field(to, "current-context")) == name {
-		set(to, "current-context", "")
+		if entry(to, "contexts", before) == nil {
+			before = ""
+		}
+		set(to, "current-context", before)
 	}
 	out, err := formatKubeconfig(to)
 	return out, true, err

@@ -53,15 +53,18 @@ func TestMergeAndUnmerge(t *testing.T) {
 		if err != nil || string(again) != string(merged) {
 			t.Errorf("merging twice changes something: %v\n%s", err, again)
 		}
-		back, found, err := unmergeKubeconfig([]byte(admin), merged)
+		back, found, err := unmergeKubeconfig([]byte(admin), merged, currentContext([]byte(admin), []byte(user)))
 		if err != nil || !found || strings.Contains(string(back), "proa") {
 			t.Errorf("after taking it out again (%v, %v):\n%s", found, err, back)
 		}
 		if user == others {
-			for _, want := range []string{"# keep me", "colors: true", "proxy-url", "name: work", "command: login"} {
+			for _, want := range []string{"# keep me", "colors: true", "proxy-url", "name: work", "command: login", "current-context: work\n"} {
 				if !strings.Contains(string(back), want) {
 					t.Errorf("%q was lost:\n%s", want, back)
 				}
+			}
+			if gone, _, err := unmergeKubeconfig([]byte(admin), merged, "a context that is gone"); err != nil || !strings.Contains(string(gone), `current-context: ""`) {
+				t.Errorf("a context that is not there was made current (%v):\n%s", err, gone)
 			}
 		}
 	}
@@ -73,7 +76,7 @@ func TestForeignContext(t *testing.T) {
 	if _, err := mergeKubeconfig([]byte(admin), []byte(foreign)); !errors.Is(err, errForeign) {
 		t.Errorf("got %v", err)
 	}
-	if back, found, err := unmergeKubeconfig([]byte(admin), []byte(foreign)); found || err != nil || string(back) != foreign {
+	if back, found, err := unmergeKubeconfig([]byte(admin), []byte(foreign), ""); found || err != nil || string(back) != foreign {
 		t.Errorf("it was taken out: %v %v\n%s", found, err, back)
 	}
 	// The same address with other keys is a cluster that was made anew there.
@@ -92,7 +95,7 @@ func FuzzMergeKubeconfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, found, err := unmergeKubeconfig([]byte(admin), merged); !found || err != nil {
+		if _, found, err := unmergeKubeconfig([]byte(admin), merged, ""); !found || err != nil {
 			t.Errorf("what was merged is not found: %v\n%s", err, merged)
 		}
 	})

@@ -26,7 +26,8 @@ Each flag can stand in a config file too, under its name without dashes; flags w
   tls-san: [api.example.com, 192.0.2.7]
   feature-gates: {SomeFeature: true}
 
-"proa up" runs the same server in the background.`,
+"proa config" prints such a file with every setting. "proa up" runs the same server in the background.`,
+		Settings: proa.Settings,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			said := serverFlags(fs)
 			config := fs.String("config", "", "config `FILE` (YAML) with the same names as these flags")
@@ -89,6 +90,9 @@ func serve(ctx context.Context, env *Env, c proa.Config) error {
 		return err
 	}
 	defer release()
+	if err := proa.RememberCluster(c.DataDir); err != nil {
+		fmt.Fprintf(env.Err, "\"proa list\" will not show this cluster: %v\n", err)
+	}
 	log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel}))
 	proa.Quiet(log)
 	go proa.LetGo(ctx)

@@ -20,6 +20,10 @@ import (
 // settingsFile keeps what a cluster was started with.
 const settingsFile = "server.yaml"
 
+// contextFile names the context that was current in the user's kubeconfig before "proa up" made its own so; "proa down" makes it current
+// again.
+const contextFile = "previous-context"
+
 // settings are what "proa up" has last started the cluster with; nil if it has not.
 func (c cluster) settings() (proa.Said, error) {
 	data, err := os.ReadFile(c.file(settingsFile))

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -9,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -21,11 +19,14 @@ import (
 
 func tokenCommand() Command {
 	return Command{
-		Name: "token", Args: "create", Short: "make a token with which nodes join",
+		Name: "token", Args: "create | list | delete ID...", Words: []string{"create", "list", "delete"}, Short: "make, list or delete tokens with which nodes join",
 		Long: `
 "proa token create" makes a token that lets machines join the cluster as nodes, and prints the command to type on them. The
 token ends by itself; nodes that have joined stay. It names the authority of the cluster too, so that a node joins no
-other one. Tokens are Secrets in kube-system; deleting one ends it at once.
+other one. Tokens are Secrets in kube-system.
+
+"proa token list" shows the tokens, by the six characters before their dot, and when they end. "proa token delete ID" ends one at
+once; it takes the whole token, too.
 
 A token joins nodes with new names only: whoever holds it cannot become a node that exists and read its Secrets. A node
 that exists renews its certificate by itself. If it has lost that (its data folder is gone, or it was off until the
@@ -33,19 +34,28 @@ certificate had expired), let it join again with "proa token create --node NAME"
 whether it exists or not, and no other. Make such a token for new nodes too when you know their names: it is worth less
 to others.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
-			which := dataDirFlag(fs)
+			which, format := dataDirFlag(fs), outputFlag(fs)
 			ttl := fs.Duration("ttl", 24*time.Hour, "the token ends after this `DURATION`")
 			node := fs.String("node", "", "the token joins only the node `NAME`, which may exist already")
 			server := fs.String("server", "", "the `URL` at which nodes reach the API server; the address of this machine if not said")
 			return func(ctx context.Context, env *Env, args []string) error {
-				if len(args) != 1 || args[0] != "create" {
-					return errors.New("say \"proa token create\"")
-				}
 				c, err := which()
 				if err != nil {
 					return err
 				}
-				return createToken(ctx, env, c, tokenOptions{*server, *node, *ttl})
+				switch {
+				case len(args) == 1 && args[0] == "create":
+					return createToken(ctx, env, c, tokenOptions{*server, *node, *ttl})
+				case len(args) == 1 && args[0] == "list":
+					output, err := format()
+					if err != nil {
+						return err
+					}
+					return listTokens(ctx, env, c, output)
+				case len(args) > 1 && args[0] == "delete":
+					return deleteTokens(ctx, env, c, args[1:])
+				}
+				return errors.New("say \"proa token create\", \"proa token list\" or \"proa token delete ID\"")
 			}
 		},
 	}
@@ -155,23 +165,9 @@ func letters(n int) (string, error) {
 
 // post sends an object to the server.
 func (a *access) post(ctx context.Context, path string, body []byte) error {
-	h, err := a.client()
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.server()+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := h.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err == nil && resp.StatusCode != http.StatusCreated {
-		err = fmt.Errorf("the server answers %d: %s", resp.StatusCode, answer)
+	code, answer, err := a.send(ctx, http.MethodPost, path, body)
+	if err == nil && code != http.StatusCreated {
+		err = fmt.Errorf("the server answers %d: %s", code, answer)
 	}
 	return err
 }

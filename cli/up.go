@@ -49,6 +49,7 @@ them. Nodes with volumes of their own are removed only with --remove-data:
 The other settings of a running cluster are not changed: stop it with "proa down" first.
 
 "proa check" says whether this machine can run a node, and what to do if not.`,
+		Settings: proa.Settings,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
 			said := serverFlags(fs)
 			var u upper
@@ -414,10 +415,11 @@ func (u *upper) finish(c cluster) error {
 		fmt.Fprintf(u.env.Err, "Your kubeconfig was left alone: %v\n", err)
 		fallthrough
 	case !merged:
-		fmt.Fprintf(u.env.Out, "\nNext:\n  export KUBECONFIG=%s\n  %s get namespaces\n", c.kubeconfig(), kubectl)
+		fmt.Fprintf(u.env.Out, "\nNext:\n  export KUBECONFIG=%s\n", c.kubeconfig())
 	default:
-		fmt.Fprintf(u.env.Out, "\nNext:\n  %s get namespaces\n  %s create configmap hello --from-literal=from=proa\n", kubectl, kubectl)
+		fmt.Fprint(u.env.Out, "\nNext:\n")
 	}
+	fmt.Fprintf(u.env.Out, "  %[1]s create deployment hello --image=nginx --port=80\n  %[1]s get pods --watch\n", kubectl)
 	fmt.Fprintf(u.env.Out, "  %[1]s status%[2]s\n  %[1]s down%[2]s\n", program(), c.flags())
 	return nil
 }
@@ -437,7 +439,14 @@ func (u *upper) merge(c cluster, name string) (bool, error) {
 	if path == c.kubeconfig() {
 		return true, nil
 	}
-	err = editKubeconfig(path, func(old []byte) ([]byte, error) { return mergeKubeconfig(admin, old) })
+	err = editKubeconfig(path, func(old []byte) ([]byte, error) {
+		if before := currentContext(admin, old); before != "" {
+			if err := os.WriteFile(c.file(contextFile), []byte(before), 0o600); err != nil {
+				return nil, fmt.Errorf("remember which context was current: %w", err)
+			}
+		}
+		return mergeKubeconfig(admin, old)
+	})
 	switch {
 	case errors.Is(err, errForeign):
 		return false, fmt.Errorf("its context %q belongs to another cluster; --name gives this one another name", name)

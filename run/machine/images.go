@@ -174,10 +174,7 @@ type NodeImages struct {
 
 // ListImages are the images of the nodes of a data folder.
 func ListImages(ctx context.Context, dataDir string) (out []NodeImages, err error) {
-	if pid, err := run.Holder(dataDir); err != nil || pid == 0 {
-		return nil, errors.Join(err, fmt.Errorf("the cluster in %s is not running; start it with \"proa up\"", dataDir))
-	}
-	dirs, names, err := folders(dataDir)
+	dirs, names, err := runningFolders(dataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -192,4 +189,50 @@ func ListImages(ctx context.Context, dataDir string) (out []NodeImages, err erro
 		out[0].Node = names[1][:strings.LastIndexByte(names[1], '-')]
 	}
 	return out, nil
+}
+
+// runningFolders are the folders of the nodes of a cluster that runs; see folders.
+func runningFolders(dataDir string) (dirs, names []string, err error) {
+	if pid, err := run.Holder(dataDir); err != nil || pid == 0 {
+		return nil, nil, errors.Join(err, fmt.Errorf("the cluster in %s is not running; start it with \"proa up\"", dataDir))
+	}
+	return folders(dataDir)
+}
+
+// PullImage brings an image from its registry to every node of a cluster that runs.
+func PullImage(ctx context.Context, dataDir, name string) error {
+	dirs, names, err := runningFolders(dataDir)
+	if err != nil {
+		return err
+	}
+	for i, dir := range dirs {
+		if err := answers(ctx, dir); err != nil {
+			return err
+		}
+		if err := runtime.Pull(ctx, runtime.Socket(runtimeDir(dir)), name); err != nil {
+			return fmt.Errorf("%w%s", err, onNode(names[i]))
+		}
+	}
+	return nil
+}
+
+// RemoveImage removes an image from every node of a cluster that runs, and says from how many.
+func RemoveImage(ctx context.Context, dataDir, name string) (nodes int, err error) {
+	dirs, names, err := runningFolders(dataDir)
+	if err != nil {
+		return 0, err
+	}
+	for i, dir := range dirs {
+		was, err := runtime.Remove(ctx, runtime.Socket(runtimeDir(dir)), name)
+		if err != nil {
+			return nodes, fmt.Errorf("%w%s", err, onNode(names[i]))
+		}
+		if was {
+			nodes++
+		}
+	}
+	if nodes == 0 {
+		return 0, fmt.Errorf("no node has an image %s; \"proa images list\" shows those they have", name)
+	}
+	return nodes, nil
 }
