@@ -45,7 +45,9 @@ func open(ctx context.Context, log *slog.Logger, c client.Client, ctl *Controlle
 		if err != nil {
 			return nil, fmt.Errorf("controller %s: open view of %s: %w", ctl.Name, on, err)
 		}
-		out.views[on] = client.Outlines(v)
+		if out.views[on] = v; ctl.Outlines {
+			out.views[on] = client.Outlines(v)
+		}
 	}
 	for _, w := range ctl.Writes {
 		out.may[w.On] = append(out.may[w.On], strings.Fields(w.Do)...)
@@ -53,7 +55,7 @@ func open(ctx context.Context, log *slog.Logger, c client.Client, ctl *Controlle
 	return out, nil
 }
 
-// View returns a declared view, which shows outlines where objects have such, or that of a resource which the controller follows; nil if there is none.
+// View returns a declared view, or that of a resource which the controller follows; nil if there is none.
 func (c *Cluster) View(on schema.GroupResource) client.View {
 	if v := c.views[on]; v != nil {
 		return v
@@ -156,7 +158,7 @@ func Get[T kind.Object](c *Cluster, on schema.GroupResource, namespace, name str
 	return t, found && ok
 }
 
-// Whole finds an object in a declared view to write it: the view itself may show no more than an outline of it.
+// Whole finds an object in a declared view with all its parts, for a controller whose views show outlines.
 func Whole[T kind.Object](c *Cluster, on schema.GroupResource, namespace, name string) (T, bool) {
 	o, found := client.Whole(c.views[on], namespace, name)
 	t, ok := o.(T)

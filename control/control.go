@@ -67,6 +67,8 @@ type Controller struct {
 	Follow *Follow
 	// Reads are views it needs besides those of For and Triggers. Any() stands for whatever it opens itself.
 	Reads []schema.GroupResource
+	// Outlines has declared views show outlines of objects that are large, which costs less than to decode them. What is written must be Whole.
+	Outlines bool
 	// Writes is all it may change; anything else is refused. Events need not be named.
 	Writes []Write
 	// Component is the name under which its Events come; empty for Name.

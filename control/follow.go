@@ -94,7 +94,7 @@ type follower struct {
 func (f *follower) run(ctx context.Context) {
 	defer f.wg.Wait()
 	f.wg.Go(func() {
-		for range sourceOf(f.cluster.views[gr.CustomResourceDefinitions], Key{}, changesResource).Events(ctx) {
+		for range sourceOf(f.definitions(), Key{}, changesResource).Events(ctx) {
 			f.cluster.FollowAgain()
 		}
 	})
@@ -180,9 +180,14 @@ func (f *follower) sync(ctx context.Context) (complete bool) {
 	return complete
 }
 
+// definitions is the view of definitions, of which names and conditions are enough.
+func (f *follower) definitions() client.View {
+	return client.Outlines(f.cluster.views[gr.CustomResourceDefinitions])
+}
+
 // definition is the UID of the definition of a resource; empty for a built-in one.
 func (f *follower) definition(on schema.GroupResource) types.UID {
-	if o, found := f.cluster.views[gr.CustomResourceDefinitions].Get("", on.Resource+"."+on.Group); found {
+	if o, found := f.definitions().Get("", on.Resource+"."+on.Group); found {
 		return o.GetUID()
 	}
 	return ""

@@ -35,7 +35,7 @@ func Controller(builtIn func() []*apiregistrationv1.APIService) control.Controll
 		return names
 	}}
 	return control.Controller{
-		Name: "autoregister", For: gr.APIServices, Writes: []control.Write{{On: gr.APIServices, Do: "create update delete"}},
+		Name: "autoregister", For: gr.APIServices, Outlines: true, Writes: []control.Write{{On: gr.APIServices, Do: "create update delete"}},
 		Triggers: []control.Trigger{{On: gr.CustomResourceDefinitions, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) {
 				for _, v := range o.(*apiextensionsv1.CustomResourceDefinition).Spec.Versions {

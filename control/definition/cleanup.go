@@ -27,7 +27,7 @@ type cleaner struct {
 func cleanupController(isBuiltIn func(schema.GroupResource) bool) control.Controller {
 	l := &cleaner{isBuiltIn}
 	return control.Controller{
-		Name: "crd-finalizer", For: gr.CustomResourceDefinitions, Workers: 5,
+		Name: "crd-finalizer", For: gr.CustomResourceDefinitions, Outlines: true, Workers: 5,
 		When:      func(_, now kind.Object) bool { return now != nil && now.GetDeletionTimestamp() != nil },
 		Reads:     []schema.GroupResource{control.Any()},
 		Writes:    []control.Write{{On: gr.CustomResourceDefinitions, Do: "update/status"}, {On: control.Any(), Do: "deletecollection"}},

@@ -21,7 +21,7 @@ import (
 // one group at a time could give a name away twice.
 func statusController() control.Controller {
 	return control.Controller{
-		Name: "crd-status-controller", For: gr.CustomResourceDefinitions,
+		Name: "crd-status-controller", For: gr.CustomResourceDefinitions, Outlines: true,
 		When:      func(_, _ kind.Object) bool { return false }, // groups are the keys, except after a gap
 		Triggers:  []control.Trigger{{On: gr.CustomResourceDefinitions, When: concernsNames, Keys: groupOf}},
 		Writes:    []control.Write{{On: gr.CustomResourceDefinitions, Do: "update/status"}},

@@ -117,7 +117,7 @@ func (g *Collector) reload() *table {
 // Controller returns the loop. Its keys are objects of any resource, and namespaces, which stand for all that is in them.
 func (g *Collector) Controller() control.Controller {
 	ctl := control.Controller{
-		Name: "generic-garbage-collector", Component: "garbage-collector-controller", For: gr.Namespaces, Workers: 8,
+		Name: "generic-garbage-collector", Component: "garbage-collector-controller", For: gr.Namespaces, Outlines: true, Workers: 8,
 		When:      func(_, _ kind.Object) bool { return false }, // namespaces are looked at as a whole only after a gap, and for a new kind of owners
 		Reads:     []schema.GroupResource{control.Any()},
 		Writes:    []control.Write{{On: control.Any(), Do: "get update delete"}},

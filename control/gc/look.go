@@ -210,7 +210,7 @@ func (l *look) apply(ctx context.Context, it item, v verdict) error {
 		return nil
 	}
 	if v.unblock && slices.ContainsFunc(o.GetOwnerReferences(), blocks) {
-		next := o.DeepCopyObject().(kind.Object)
+		next := l.copyOf(it)
 		refs := next.GetOwnerReferences()
 		for i := range refs {
 			if blocks(refs[i]) {
@@ -250,9 +250,22 @@ func (l *look) remove(ctx context.Context, on Resource, o kind.Object, how metav
 	return control.Gone(l.c.Delete(ctx, on.GroupResource, o.GetNamespace(), o.GetName(), options))
 }
 
+// copyOf is an object to be changed and written, with all its parts. If it is another by now, the write is a conflict.
+func (l *look) copyOf(it item) kind.Object {
+	o := it.Object
+	if v := l.c.View(it.GroupResource); v != nil {
+		if whole, found := client.Whole(v, o.GetNamespace(), o.GetName()); found && whole.GetUID() == o.GetUID() {
+			o = whole
+		}
+	}
+	next := o.DeepCopyObject().(kind.Object)
+	next.SetResourceVersion(it.GetResourceVersion())
+	return next
+}
+
 // unlink makes an object name some owners no longer.
 func (l *look) unlink(ctx context.Context, it item, owners ...types.UID) error {
-	next := it.DeepCopyObject().(kind.Object)
+	next := l.copyOf(it)
 	next.SetOwnerReferences(slices.DeleteFunc(next.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return slices.Contains(owners, r.UID) }))
 	_, err := l.c.Update(ctx, it.GroupResource, next, "")
 	return control.Gone(err)
@@ -313,7 +326,7 @@ func (l *look) orphan(ctx context.Context, it item) error {
 
 // release takes a finalizer from an owner.
 func (l *look) release(ctx context.Context, it item, finalizer string) error {
-	next := it.DeepCopyObject().(kind.Object)
+	next := l.copyOf(it)
 	next.SetFinalizers(slices.DeleteFunc(next.GetFinalizers(), func(f string) bool { return f == finalizer }))
 	_, err := l.c.Update(ctx, it.GroupResource, next, "")
 	return control.Gone(err)
