@@ -130,18 +130,76 @@ func allowedKinds(allowed *gw.AllowedRoutes, supported []string) ([]gw.RouteGrou
 }
 
 // findConflicts marks listeners that want the same port in ways that exclude each other. Those of the Gateway come before those of its
-// ListenerSets, and keep the port, and so does the older of two sets; among themselves, the listeners of one object all lose it.
+// ListenerSets, and keep the port, and so does the older of two sets; among themselves, the listeners of one object all lose it. Anybody
+// may make ListenerSets where a Gateway lets them, so that no listener is compared with all the others.
 func findConflicts(list []*listener) {
-	for i, a := range list {
-		for _, b := range list[:i] {
-			if why := conflict(a, b); !why.isGood() && a.conflicted.isGood() {
-				a.conflicted = why
-			}
-			if why := conflict(b, a); b.set == a.set && !why.isGood() && b.conflicted.isGood() {
-				b.conflicted = why
-			}
+	before := taken{map[protocolAt]int{}, map[hostAt]int{}}
+	for i, l := range list {
+		if at, found := before.by(l, nil); found {
+			l.conflicted = conflict(l, list[at])
+		}
+		before.add(l, nil, i, false)
+	}
+	after := taken{map[protocolAt]int{}, map[hostAt]int{}}
+	for i, l := range slices.Backward(list) {
+		if at, found := after.by(l, l.set); found && l.conflicted.isGood() {
+			l.conflicted = conflict(l, list[at])
+		}
+		after.add(l, l.set, i, true)
+	}
+}
+
+// taken are the ports of listeners, of all or by the set that they are of. The numbers are places in a list of listeners.
+type taken struct {
+	protocols map[protocolAt]int
+	hosts     map[hostAt]int
+}
+
+type protocolAt struct {
+	set    *listenerSet
+	port   int32
+	secure bool
+}
+
+type hostAt struct {
+	set  *listenerSet
+	port int32
+	host string
+}
+
+// add notes a listener. With over it takes the place of another one that wants the same.
+func (t taken) add(l *listener, set *listenerSet, at int, over bool) {
+	if !l.refused.isGood() {
+		return
+	}
+	protocol, host := protocolAt{set, l.Port, l.isSecure()}, hostAt{set, l.Port, l.host()}
+	if _, found := t.protocols[protocol]; !found || over {
+		t.protocols[protocol] = at
+	}
+	if _, found := t.hosts[host]; !found || over {
+		t.hosts[host] = at
+	}
+}
+
+// by is the first listener that excludes another one.
+func (t taken) by(l *listener, set *listenerSet) (first int, found bool) {
+	look := func(at int, ok bool) {
+		if ok && (!found || at < first) {
+			first, found = at, true
 		}
 	}
+	at, ok := t.protocols[protocolAt{set, l.Port, !l.isSecure()}]
+	switch {
+	case l.refused.isGood():
+		look(at, ok)
+		at, ok = t.hosts[hostAt{set, l.Port, l.host()}]
+		look(at, ok)
+	case l.Protocol == gw.TCPProtocolType: // it excludes all
+		look(at, ok)
+		at, ok = t.protocols[protocolAt{set, l.Port, l.isSecure()}]
+		look(at, ok)
+	}
+	return first, found
 }
 
 // conflict says why a listener cannot have the port of another one. One that is refused keeps nobody from a port.

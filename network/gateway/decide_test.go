@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -133,7 +134,7 @@ func shown(p *plan) string {
 		fmt.Fprintf(&b, "ListenerSet %s%s\n", s.Name, why("refused", s.refused))
 	}
 	for _, x := range p.policies {
-		fmt.Fprintf(&b, "policy %s of %d Gateways%s\n", x.Name, len(x.gateways), why("refused", x.accepted)+why("references", x.references))
+		fmt.Fprintf(&b, "policy %s of %d Gateways%s\n", x.Name, len(x.gateways), why("refused", x.refused())+why("references", x.references))
 	}
 	return b.String()
 }
@@ -229,5 +230,54 @@ func TestStatusKeepsOthers(t *testing.T) {
 	}
 	if resolved.LastTransitionTime.Unix() != 200 || resolved.Status != metav1.ConditionFalse || resolved.Reason != "BackendNotFound" {
 		t.Errorf("what has changed: %+v", resolved)
+	}
+}
+
+// TestConflicts: which listeners lose their port is what comes of comparing each with all others, in less time: a namespace that may make
+// ListenerSets may make many.
+func TestConflicts(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	protocols := []gw.ProtocolType{gw.HTTPProtocolType, gw.HTTPSProtocolType, gw.TLSProtocolType, gw.TCPProtocolType, gw.UDPProtocolType}
+	hosts := []gw.Hostname{"", "a.example.com", "*.example.com"}
+	for range 2000 {
+		g, sets := &gateway{Gateway: &gw.Gateway{}}, []*listenerSet{nil, nil, {}, {}}
+		var list, copies []*listener
+		for i := range 1 + random.IntN(8) {
+			l := listener{gateway: g, set: sets[min(i/2, 3)], Listener: &gw.Listener{
+				Name: gw.SectionName(fmt.Sprint("l", i)), Port: gw.PortNumber(80 + random.IntN(2)),
+				Protocol: protocols[random.IntN(len(protocols))], Hostname: &hosts[random.IntN(len(hosts))],
+			}}
+			if kindsOf(l.Protocol) == nil {
+				l.refused = verdict{"UnsupportedProtocol", ""}
+			}
+			other := l
+			list, copies = append(list, &l), append(copies, &other)
+		}
+		findConflicts(list)
+		for i, a := range copies {
+			for _, b := range copies[:i] {
+				if why := conflict(a, b); a.conflicted.isGood() {
+					a.conflicted = why
+				}
+				if why := conflict(b, a); b.set == a.set && b.conflicted.isGood() {
+					b.conflicted = why
+				}
+			}
+		}
+		for i, l := range list {
+			if l.conflicted != copies[i].conflicted {
+				t.Fatalf("%s: %v, want %v", l.Name, l.conflicted, copies[i].conflicted)
+			}
+		}
+	}
+	many := make([]*listener, 100_000) // comparing them all would take an hour
+	for i := range many {
+		many[i] = &listener{set: &listenerSet{}, Listener: &gw.Listener{Port: 443, Protocol: gw.HTTPSProtocolType, Hostname: new(gw.Hostname(fmt.Sprint(i)))}}
+	}
+	findConflicts(many)
+	for _, l := range many {
+		if !l.conflicted.isGood() {
+			t.Fatal(l.conflicted)
+		}
 	}
 }

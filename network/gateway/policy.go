@@ -12,9 +12,12 @@ import (
 type policy struct {
 	*gw.BackendTLSPolicy
 	accepted, references verdict
-	ca                   string // certificates of authorities, as PEM
-	system               bool   // those of this machine instead
-	names                string // as in route.Ref.AltNames
+	// conflicted says that another policy is for one of the targets, which are lost to this one. It counts for the others.
+	conflicted verdict
+	lost       map[string]bool
+	ca         string // certificates of authorities, as PEM
+	system     bool   // those of this machine instead
+	names      string // as in route.Ref.AltNames
 	// gateways are those whose routes lead to a backend of the policy.
 	gateways []*gateway
 }
@@ -41,16 +44,35 @@ func (d *decision) readPolicies() {
 			}
 			k := key{spec.Namespace, string(t.Name)}
 			at := k.String() + " " + string(deref(t.SectionName, ""))
-			if other := taken[at]; other != nil {
-				p.accepted = verdict{string(gw.PolicyReasonConflicted), fmt.Sprintf("the policy %s is for the same Service, and older", other.Name)}
-				d.backendPolicies[k] = append(d.backendPolicies[k], p)
+			switch other := taken[at]; other {
+			case p: // named twice
 				continue
+			case nil:
+				taken[at] = p
+			default:
+				p.conflicted = verdict{string(gw.PolicyReasonConflicted), fmt.Sprintf("the policy %s is for the same Service, and older", other.Name)}
+				p.lose(at)
 			}
-			taken[at] = p
 			d.backendPolicies[k] = append(d.backendPolicies[k], p)
 		}
 		d.plan.policies = append(d.plan.policies, p)
 	}
+}
+
+// lose says that a target of the policy belongs to another one.
+func (p *policy) lose(target string) {
+	if p.lost == nil {
+		p.lost = map[string]bool{}
+	}
+	p.lost[target] = true
+}
+
+// refused is what the status says against the policy.
+func (p *policy) refused() verdict {
+	if p.accepted.isGood() {
+		return p.conflicted
+	}
+	return p.accepted
 }
 
 // readValidation reads whom a policy trusts.
@@ -96,14 +118,12 @@ func (d *decision) readValidation(p *policy) {
 func (d *decision) policyFor(service key, port string) *policy {
 	var general *policy
 	for _, p := range d.backendPolicies[service] {
-		if p.accepted.reason == string(gw.PolicyReasonConflicted) {
-			continue
-		}
 		for _, t := range p.Spec.TargetRefs {
-			if t.Group != "" || t.Kind != kindService || string(t.Name) != service.name {
+			section := string(deref(t.SectionName, ""))
+			if t.Group != "" || t.Kind != kindService || string(t.Name) != service.name || p.lost[service.String()+" "+section] {
 				continue
 			}
-			switch section := string(deref(t.SectionName, "")); {
+			switch {
 			case section != "" && section == port:
 				return p
 			case section == "" && general == nil:

@@ -220,7 +220,7 @@ func policyStatus(p *policy, now time.Time) gw.PolicyStatus {
 				old = a.Conditions
 			}
 		}
-		list := []metav1.Condition{condition(gw.PolicyConditionAccepted, metav1.ConditionTrue, string(gw.PolicyReasonAccepted), p.accepted)}
+		list := []metav1.Condition{condition(gw.PolicyConditionAccepted, metav1.ConditionTrue, string(gw.PolicyReasonAccepted), p.refused())}
 		list = append(list, condition(gw.BackendTLSPolicyConditionResolvedRefs, metav1.ConditionTrue, string(gw.BackendTLSPolicyReasonResolvedRefs), p.references))
 		if len(out.Ancestors) < maxAncestors {
 			out.Ancestors = append(out.Ancestors, gw.PolicyAncestorStatus{AncestorRef: ref, ControllerName: Controller, Conditions: merged(old, p.Generation, now, list...)})
