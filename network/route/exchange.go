@@ -57,19 +57,25 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	if x.way.Hostname != "" {
 		out.Host = x.way.Hostname
 	}
+	h := out.Header
+	x.introduce(h, in)
+	x.way.Request.apply(h)
+	x.backend.Request.apply(h)
+}
+
+// introduce says in the headers of a request to an endpoint who asks, in place of what the client has said about it.
+func (x *exchange) introduce(h http.Header, in *http.Request) {
 	proto := "http"
 	if in.TLS != nil {
 		proto = "https"
 	}
-	h := out.Header
 	h["X-Forwarded-For"] = []string{x.client}
 	h["X-Real-Ip"] = []string{x.client}
 	h["X-Forwarded-Proto"] = []string{proto}
 	h["X-Forwarded-Host"] = []string{in.Host}
 	h["X-Forwarded-Port"] = []string{x.port}
+	delete(h, "Forwarded")
 	delete(h, "Proxy") // programs take it for a setting of theirs
-	x.way.Request.apply(h)
-	x.backend.Request.apply(h)
 }
 
 // RoundTrip sends the request to an endpoint, and again where the rule says that what comes back is worth another attempt.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -68,9 +69,8 @@ func sendCopy(x *exchange, pool *Pool, r *http.Request, body []byte) {
 	if pool.ref.Protocol == HTTPS {
 		r.URL.Scheme = "https"
 	}
-	for _, name := range []string{"Connection", "Upgrade", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Proxy-Connection", "Proxy"} {
-		r.Header.Del(name)
-	}
+	dropHops(r.Header)
+	x.introduce(r.Header, r)
 	x.way.Request.apply(r.Header)
 	r.Body, r.ContentLength = http.NoBody, 0
 	if len(body) > 0 {
@@ -83,6 +83,18 @@ func sendCopy(x *exchange, pool *Pool, r *http.Request, body []byte) {
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxMirroredBody))
 	_ = answer.Body.Close()
+}
+
+// dropHops removes the headers that are about the connection of the client.
+func dropHops(h http.Header) {
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range []string{"Connection", "Upgrade", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate"} {
+		h.Del(name)
+	}
 }
 
 // recording is what has been read of a body. A transport may read on after the request is over.

@@ -202,12 +202,13 @@ func TestBackendTimeout(t *testing.T) {
 	}
 }
 
-// TestMirror holds that a mirror gets the same request, and that what it answers does not matter.
+// TestMirror holds that a mirror gets the same request, without what the client says about who it is, and that what it answers does not
+// matter.
 func TestMirror(t *testing.T) {
 	got := make(chan string, 1)
 	copied := backend(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		got <- r.Method + " " + r.Host + r.URL.Path + " " + string(body)
+		got <- fmt.Sprint(r.Method, " ", r.Host, r.URL.Path, " ", string(body), r.Header["X-Forwarded-For"], r.Header["X-Real-Ip"], r.Header["X-Forwarded-Host"], r.Header["Forwarded"], r.Header["X-Hop"], r.Header["Proxy"])
 		w.WriteHeader(http.StatusTeapot)
 	})
 	main := backend(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
@@ -219,7 +220,15 @@ func TestMirror(t *testing.T) {
 		Match: Match{Path: "/"}, Backends: []Backend{{Ref: ref, Weight: 1}}, Filters: Filters{Mirrors: []Mirror{{Ref: mirror, Numerator: 1, Denominator: 1}, {Ref: mirror, Denominator: 1}}},
 	}}, func(r Ref) *Pool { return pools[r] })
 	at := gate(t, false, Section{Table: table})
-	resp, err := clientOf(t).Post("http://"+at+"/p", "text/plain", strings.NewReader("body"))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at+"/p", strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"X-Forwarded-For", "X-Real-Ip", "X-Forwarded-Host", "Forwarded", "X-Hop", "Proxy"} {
+		req.Header.Set(name, "6.6.6.6")
+	}
+	req.Header.Set("Connection", "X-Hop")
+	resp, err := clientOf(t).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +236,7 @@ func TestMirror(t *testing.T) {
 	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "body" || resp.StatusCode != 200 {
 		t.Errorf("the client gets %d %q %v", resp.StatusCode, body, err)
 	}
-	if text := <-got; text != "POST "+at+"/p body" {
+	if text := <-got; text != "POST "+at+"/p body[127.0.0.1] [127.0.0.1] ["+at+"] [] [] []" {
 		t.Errorf("the mirror gets %q", text)
 	}
 }
