@@ -43,7 +43,7 @@ type Command struct {
 func commands() []Command {
 	return []Command{
 		upCommand(), downCommand(), statusCommand(), listCommand(), logsCommand(), kubectlCommand(), imagesCommand(), checkCommand(),
-		serverCommand(), agentCommand(), tokenCommand(), configCommand(), certsCommand(), storeCommand(),
+		serverCommand(), agentCommand(), tokenCommand(), installCommand(), uninstallCommand(), configCommand(), certsCommand(), storeCommand(),
 		completionCommand(), manCommand(), versionCommand(),
 	}
 }
