@@ -64,12 +64,12 @@ func TestInstallServer(t *testing.T) {
 
 func TestInstallAgent(t *testing.T) {
 	join := installer{server: "https://192.0.2.7:6443", token: "abcdef.0123456789abcdef"}
-	root, err := installed(t, join, "agent", proa.Said{"node-labels": {"a=b c"}})
+	root, err := installed(t, join, "agent", proa.Said{"data-dir": {"/srv/my node"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := content(t, filepath.Join(root, "etc/systemd/system/proa-agent.service"))
-	for _, want := range []string{" agent --server https://192.0.2.7:6443 \"--node-labels=a=b c\"\n", "EnvironmentFile=/etc/proa/agent.env\n"} {
+	for _, want := range []string{" agent --server https://192.0.2.7:6443 \"--data-dir=/srv/my node\"\n", "EnvironmentFile=/etc/proa/agent.env\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the unit does not have %q:\n%s", want, text)
 		}
