@@ -49,6 +49,8 @@ var layers = []layer{
 	{"server/webhook", ". server/expressions server/match server/objectversion server/extension kinds hop errs kv", "webhooks are asked by the ways of extension about the writes that match names"},
 	{"server/aggregate", ". server/discovery server/extension kinds hop errs kv", "requests leave for other servers by the ways of extension, and discovery shows them"},
 	{"server/definitions/describe", "server/openapi", "definitions are described in the words of openapi, which knows no definition"},
+	{"server/custom", ". server/expressions kinds hop errs kv", "rules of definitions are expressions"},
+	{"server/definitions", ". server/expressions kinds hop errs kv", "rules of definitions are expressions"},
 	{"server/expressions", "kinds/quantity", "the words of CEL, for whoever compiles it"},
 	{"server/policies", ". server/expressions kinds hop errs kv", "it compiles expressions to say whether they are right"},
 	{"server/*", ". kinds hop errs kv", "hops 2 to 6 never import each other: server/path.go alone shows their order"},

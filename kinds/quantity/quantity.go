@@ -65,6 +65,9 @@ func HarmfulIn(value any) (path, text string) {
 		}
 	case map[string]any:
 		for key, of := range v {
+			if Harmful(key) {
+				return key, key
+			}
 			if path, text := HarmfulIn(of); text != "" {
 				return join(key, path), text
 			}

@@ -101,8 +101,8 @@ func (v *version) validateRules(errs field.ErrorList, s *structuralschema.Struct
 	if blocksRules(errs) {
 		return append(errs, field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
 	}
-	if v.quantities() {
-		if e := harmfulQuantity(obj); e != nil {
+	if reads := v.quantities(); reads.Fields || reads.Computed {
+		if e := harmfulQuantity(obj, reads); e != nil {
 			return append(errs, e)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/server/expressions"
 )
 
 // version is one version of a custom resource.
@@ -22,10 +23,10 @@ type version struct {
 	spec *apiextensionsv1.CustomResourceDefinitionVersion // shared and read-only, and without its schema
 	def  *kind.Def
 
-	// schema and rules are made when they are first needed, and so is the answer whether rules read quantities.
+	// schema and rules are made when they are first needed, and so is the answer what rules read as quantities.
 	schema     func() (*compiled, error)
 	rules      func() *cel.Validator
-	quantities func() bool
+	quantities func() expressions.Reads
 }
 
 // compiled is the schema of a version in the forms that the libraries work with.
@@ -45,9 +46,12 @@ func newVersion(r *Resource, spec *apiextensionsv1.CustomResourceDefinitionVersi
 		}
 		return cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
 	})
-	v.quantities = sync.OnceValue(func() bool {
+	v.quantities = sync.OnceValue(func() expressions.Reads {
 		c, err := v.schema()
-		return err == nil && c.structural != nil && readsQuantities(c.structural)
+		if err != nil || c.structural == nil {
+			return expressions.Reads{}
+		}
+		return readsQuantities(c.structural)
 	})
 	v.def = v.describe()
 	return v

@@ -25,44 +25,17 @@ func checkPatterns(c, old *apiextensionsv1.CustomResourceDefinition) *field.Erro
 func patternCost(c *apiextensionsv1.CustomResourceDefinition) (cost int) {
 	for i := range c.Spec.Versions {
 		if s := c.Spec.Versions[i].Schema; s != nil {
-			addPatterns(s.OpenAPIV3Schema, &cost)
+			eachSchema(s.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) {
+				if s.Pattern == "" || cost > maxPatternCost {
+					return
+				}
+				if re, err := syntax.Parse(s.Pattern, syntax.Perl); err == nil { // what is none is refused elsewhere
+					cost += instructions(re)
+				}
+			})
 		}
 	}
 	return cost
-}
-
-// addPatterns adds the patterns of a schema and of all within it.
-func addPatterns(s *apiextensionsv1.JSONSchemaProps, cost *int) {
-	if s == nil || *cost > maxPatternCost {
-		return
-	}
-	if s.Pattern != "" {
-		if re, err := syntax.Parse(s.Pattern, syntax.Perl); err == nil { // what is none is refused elsewhere
-			*cost += instructions(re)
-		}
-	}
-	for _, fields := range []map[string]apiextensionsv1.JSONSchemaProps{s.Properties, s.PatternProperties, s.Definitions} {
-		for _, f := range fields {
-			addPatterns(&f, cost)
-		}
-	}
-	for _, list := range [][]apiextensionsv1.JSONSchemaProps{s.AllOf, s.AnyOf, s.OneOf} {
-		for i := range list {
-			addPatterns(&list[i], cost)
-		}
-	}
-	addPatterns(s.Not, cost)
-	if s.Items != nil {
-		addPatterns(s.Items.Schema, cost)
-		for i := range s.Items.JSONSchemas {
-			addPatterns(&s.Items.JSONSchemas[i], cost)
-		}
-	}
-	for _, more := range []*apiextensionsv1.JSONSchemaPropsOrBool{s.AdditionalProperties, s.AdditionalItems} {
-		if more != nil {
-			addPatterns(more.Schema, cost)
-		}
-	}
 }
 
 // instructions is about how long the program of an expression is. The parser bounds how deep expressions are, and how often they repeat.

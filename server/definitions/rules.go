@@ -4,6 +4,7 @@
 package definitions
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,7 +22,7 @@ import (
 // Validate checks a definition, or its change when old is not nil. Of the metadata it only reports a name that does not fit
 // the spec; the rest is the pipeline's.
 func Validate(ctx context.Context, c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
-	if e := checkPatterns(c, old); e != nil {
+	if e := cmp.Or(checkPatterns(c, old), checkQuantities(c, old)); e != nil {
 		return field.ErrorList{e}
 	}
 	is, err := internal(c)
