@@ -98,6 +98,7 @@ var layers = []layer{
 	{"test/upstream", "parts test/ports", "it builds programs as parts are built"},
 	{"test/bench", "test/bench/attack test/bench/ground test/lab test/upstream", "what tests the product from outside must not reach inside"},
 	{"test/bench/attack", "test/upstream", "an attacker sees what everybody sees of the server: its address"},
+	{"test/bench/definitions", "test/upstream", "what tests the product from outside must not reach inside"},
 	{"test/bench/edge", "client network/service network/dns network/ingress kinds", "it is the last hop alone, as an agent runs it"},
 	{"test/bench/ground", "node/runtime node/cri node/cgroup node/volume/mounts network/pod", "agents of others are measured on the runtime and the network that ours uses"},
 	{"test/lab", "", "namespaces for whoever tests with them"},
