@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -61,8 +62,9 @@ type listAnswer struct {
 	res  *Response
 	e    *encoder
 	buf  *bytes.Buffer
-	zip  *gzip.Writer // nil when the answer is not compressed
-	sent bool         // the header is, and a part of the list
+	zip  *gzip.Writer  // nil when the answer is not compressed
+	out  *bytes.Buffer // what zip has made and is not sent
+	sent bool          // the header is, and a part of the list
 	copy *bytes.Buffer
 	size int
 }
@@ -76,7 +78,11 @@ func (s *Server) writeList(w *recorder, req *http.Request, res *Response, l *lis
 		l.copy = &bytes.Buffer{}
 	}
 	res.List.once = !wanted
-	err := l.e.response(l.buf, res, l.spill)
+	err := w.work.Begin(req.Context())
+	if err == nil {
+		err = l.e.response(l.buf, res, l.spill)
+	}
+	w.work.End()
 	w.seat.free()
 	switch {
 	case err != nil && !l.sent:
@@ -93,11 +99,8 @@ func (s *Server) writeList(w *recorder, req *http.Request, res *Response, l *lis
 	if wanted && err == nil {
 		s.answeredList(w.trail, l)
 	}
-	if err == nil && l.zip != nil {
-		err = l.zip.Close()
-	}
 	if l.zip != nil {
-		zippers.Put(l.zip)
+		err = errors.Join(err, l.unzip(err == nil))
 	}
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -109,10 +112,14 @@ func (l *listAnswer) spill() error {
 	if l.buf.Len() < piece {
 		return nil
 	}
-	return l.flush()
+	if err := l.flush(); err != nil {
+		return err
+	}
+	return l.w.work.Begin(l.req.Context())
 }
 
-// flush sends what is encoded, with the header if that is not sent yet.
+// flush sends what is encoded, with the header if that is not sent yet. The client may take its time for that: the request does not compute
+// meanwhile.
 func (l *listAnswer) flush() error {
 	if !l.sent {
 		l.sent = true
@@ -120,13 +127,32 @@ func (l *listAnswer) flush() error {
 	}
 	b := l.buf.Bytes()
 	l.keep(b)
-	var err error
 	if l.zip != nil {
-		_, err = l.zip.Write(b)
-	} else {
-		_, err = l.w.Write(b)
+		if _, err := l.zip.Write(b); err != nil {
+			return err
+		}
+		b = l.out.Bytes()
 	}
+	l.w.work.End()
+	_, err := l.w.Write(b)
 	l.buf.Reset()
+	if l.zip != nil {
+		l.out.Reset()
+	}
+	return err
+}
+
+// unzip ends the compressing of an answer, and sends the last of it if that is wanted.
+func (l *listAnswer) unzip(send bool) error {
+	defer recycle(l.out)
+	defer zippers.Put(l.zip)
+	if !send {
+		return nil
+	}
+	if err := l.zip.Close(); err != nil {
+		return err
+	}
+	_, err := l.w.Write(l.out.Bytes())
 	return err
 }
 
@@ -138,7 +164,9 @@ func (l *listAnswer) begin() {
 		h.Set("Content-Encoding", "gzip")
 		h.Add("Vary", "Accept-Encoding")
 		l.zip = zippers.Get().(*gzip.Writer)
-		l.zip.Reset(l.w)
+		l.out = buffers.Get().(*bytes.Buffer)
+		l.out.Reset()
+		l.zip.Reset(l.out)
 	}
 	l.w.WriteHeader(l.res.Code)
 }

@@ -27,7 +27,11 @@ func (s *Server) create(ctx context.Context, r *Request) (*Response, error) {
 	if r.Sub != nil && r.Sub.Connect != nil {
 		return nil, errStream
 	}
+	if err := r.work.Begin(ctx); err != nil {
+		return nil, err
+	}
 	obj, err := s.decode(r)
+	r.work.End()
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +74,11 @@ func (s *Server) createObject(ctx context.Context, r *Request, obj kind.Object) 
 	}
 	obj = toHub(r.Def, obj)
 	wipe(obj)
+	if err := r.work.Begin(ctx); err != nil {
+		return nil, err
+	}
 	obj = s.own(r, r.Def.Storage().New(), obj)
+	r.work.End()
 	r.Clock.Done(hop.Schema)
 	generated := obj.GetName() == "" && obj.GetGenerateName() != ""
 	for try := 0; ; try++ {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -111,6 +112,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	out.seat.flow = &by.flow
+	if by.flow.Level != flowcontrolv1.PriorityLevelConfigurationNameExempt {
+		out.work = s.processors.For(who.GetName())
+	}
 	if rt.resource {
 		s.serveResource(ctx, out, req, rt, by)
 		return
@@ -224,7 +228,7 @@ func (s *Server) serveResource(ctx context.Context, w *recorder, req *http.Reque
 	}
 	r := &Request{
 		Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent(), Remote: peer(req),
-		trail: w.trail, flow: &by.flow, seat: &w.seat, answer: &w.lease, noWatchList: s.NoWatchList,
+		trail: w.trail, flow: &by.flow, work: &w.work, seat: &w.seat, answer: &w.lease, noWatchList: s.NoWatchList,
 	}
 	r.Clock.Begin(by.start)
 	r.Clock.Done(hop.Authenticate)

@@ -136,7 +136,12 @@ func (s *Server) write(ctx context.Context, r *Request, obj, old kind.Object, re
 		birth(obj) // after hop 4: who changes a new object says neither what it is called inside nor when it was made
 	}
 	r.Clock.Done(hop.Mutate)
-	if err := s.check(ctx, r, obj, old); err != nil { // hop 5
+	if err := r.work.Begin(ctx); err != nil {
+		return nil, 0, err
+	}
+	err := s.check(ctx, r, obj, old) // hop 5
+	r.work.End()
+	if err != nil {
 		return nil, 0, err
 	}
 	r.Clock.Done(hop.Schema)

@@ -163,7 +163,11 @@ func (s *Server) page(ctx context.Context, r *Request) (*List, error) {
 		return one(cache, def.Key(r.Namespace, name), keep)
 	}
 	warnUnreadable(r, cache.UnreadableKeys(scope(def, r.Namespace)))
+	if err := r.work.Begin(ctx); err != nil {
+		return nil, err
+	}
 	entries, rev := cache.List(scope(def, r.Namespace), hubKeep(r.Def, keep))
+	r.work.End()
 	l := &List{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(rev, 10)}, Items: entries}
 	if limit > 0 && int64(len(entries)) > limit {
 		l.Items = entries[:limit]

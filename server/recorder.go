@@ -27,6 +27,7 @@ type recorder struct {
 	held   *bytes.Buffer
 	status int // that of an answer which is held back
 	seat   seat
+	work   fair.Work // the computing of the request
 	// lasting says that the client may take its time: it is a watch, or a stream.
 	lasting bool
 	pace    *pace
@@ -150,6 +151,7 @@ func (r *recorder) forget() {
 // finish ends what watches over the sending of the answer, and gives back what it holds.
 func (r *recorder) finish() {
 	r.forget()
+	r.work.End()
 	r.seat.free()
 	r.pace.stop()
 	r.lease.Release()

@@ -53,6 +53,7 @@ type Request struct {
 	Clock   hop.Clock
 
 	flow        *fair.Flow      // where it belongs; nil before that is known
+	work        *fair.Work      // its computing; nil when nobody shares that out
 	seat        *seat           // where to leave its seat when it is to be kept after Serve; nil for nowhere
 	answer      *budget.Lease   // what the answer holds; nil when nobody counts that
 	leases      [2]budget.Lease // what the body holds: as it was read, and decoded

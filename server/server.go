@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -87,6 +88,8 @@ type Server struct {
 	memory  memory
 	watches atomic.Int64  // open now
 	pasts   chan struct{} // a place for each of those that read the past
+	// processors are shared out between the users who are not exempt from that.
+	processors *fair.Processors
 
 	// watching is the context of all watches of HTTP clients, and endWatches ends it.
 	watching   context.Context
@@ -113,7 +116,8 @@ func New(c Config) *Server {
 		c.Authz = patient{c.Authz, NewRBACView(c.State)}
 	}
 	boundPatches()
-	s := &Server{Config: c, queue: newQueue(c.State, c.Fair), memory: newMemory(c.Memory), pasts: make(chan struct{}, pastReaders)}
+	s := &Server{Config: c, queue: newQueue(c.State, c.Fair), memory: newMemory(c.Memory), pasts: make(chan struct{}, pastReaders),
+		processors: fair.NewProcessors(runtime.GOMAXPROCS(0))}
 	s.watching, s.endWatches = context.WithCancel(c.State.ctx)
 	return s
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/server/fair"
 	"proa.dev/watch"
 )
 
@@ -29,6 +30,7 @@ type Stream struct {
 	stopping  context.Context // over when the server stops
 	ended     func()
 	sent      func(events int) // may be nil
+	work      *fair.Work       // the computing of the request; nil when nobody shares that out
 }
 
 // watch serves a watch: hop 8 as a client sees it.
@@ -42,7 +44,7 @@ func (s *Server) watch(ctx context.Context, r *Request) (*Response, error) {
 	if def.Index != "" && r.Namespace == "" && !sel.Exact {
 		sel.Index = o.exact(def.Index)
 	}
-	st := &Stream{def: r.Def, stopping: s.watching, bookmarks: o.Bookmarks, lasts: time.Duration(o.TimeoutSeconds) * time.Second}
+	st := &Stream{def: r.Def, stopping: s.watching, work: r.work, bookmarks: o.Bookmarks, lasts: time.Duration(o.TimeoutSeconds) * time.Second}
 	if st.lasts <= 0 {
 		st.lasts = 30*time.Minute + rand.N(30*time.Minute)
 	}
@@ -111,7 +113,7 @@ func (st *Stream) run(ctx context.Context, e *encoder, out sink) {
 	defer stop()
 	defer context.AfterFunc(st.stopping, stop)()
 	header := true
-	if !st.sendState(e, out, &header) {
+	if !st.sendState(ctx, e, out, &header) {
 		return
 	}
 	var idle <-chan time.Time
@@ -176,17 +178,22 @@ func (st *Stream) encode(e *encoder, it watch.Item, header *bool) ([]byte, error
 }
 
 // sendState sends the present state, as much at a time as makes a piece, and says whether the client took it.
-func (st *Stream) sendState(e *encoder, out sink, header *bool) bool {
+func (st *Stream) sendState(ctx context.Context, e *encoder, out sink, header *bool) bool {
 	defer out.stated()
+	defer st.work.End()
 	buf := buffers.Get().(*bytes.Buffer)
 	buf.Reset()
 	defer recycle(buf)
 	write := func() bool {
+		st.work.End() // the client may take its time
 		_, err := out.Write(buf.Bytes())
 		buf.Reset()
 		return err == nil
 	}
 	for i, entry := range st.state {
+		if st.work.Begin(ctx) != nil {
+			return false
+		}
 		frame, err := e.frame(watch.Added, entry.Object(), *header)
 		if err != nil {
 			if buf.Len() == 0 || write() {
@@ -200,6 +207,7 @@ func (st *Stream) sendState(e *encoder, out sink, header *bool) bool {
 			return false
 		}
 	}
+	st.work.End()
 	st.count(len(st.state))
 	st.state = nil
 	out.encoded()

@@ -116,6 +116,10 @@ func (s *Server) createByUpdate(ctx context.Context, r *Request, next *change) (
 // updateOnce tries the change against one state of the object.
 func (s *Server) updateOnce(ctx context.Context, r *Request, cur *watch.Entry, next *change) (kind.Object, int64, error) {
 	old := cur.Object().DeepCopyObject().(kind.Object)
+	if err := r.work.Begin(ctx); err != nil {
+		return nil, 0, err
+	}
+	defer r.work.End()
 	obj, err := next.make(old)
 	if err != nil {
 		return nil, 0, err
@@ -131,6 +135,7 @@ func (s *Server) updateOnce(ctx context.Context, r *Request, cur *watch.Entry, n
 	if r.Sub != nil && r.Sub.View != nil {
 		forgetTimes(r.Sub.Name, obj, old)
 	}
+	r.work.End()
 	r.Clock.Done(hop.Schema)
 	return s.write(ctx, r, obj, old, cur.Rev)
 }

@@ -178,22 +178,22 @@ func (f Flow) Enter(ctx context.Context, width int) (leave func(), err error) {
 	begin := time.Now()
 	s.mu.Lock()
 	l := sc.level
+	w := &waiter{schema: sc, flow: flowName{sc.name, f.flow}, width: l.clip(width)}
 	switch {
 	case l.exempt:
 		s.mu.Unlock()
-		return s.start(sc, nil, 0, begin, begin), nil
-	case l.waiting == 0 && s.fits(l, l.clip(width)):
-		width = l.clip(width)
-		s.take(l, width)
+		w.width = 0
+		return s.start(w, begin, begin), nil
+	case l.mayPass(w) && s.fits(l, w):
+		s.take(l, w)
 		s.mu.Unlock()
-		return s.start(sc, nil, width, begin, begin), nil
+		return s.start(w, begin, begin), nil
 	case !l.queues():
 		s.mu.Unlock()
 		s.metrics.rejected(sc.counters, "concurrency-limit", 0)
 		return nil, ErrBusy
 	}
-	w := l.join(sc, f.flow, l.clip(width))
-	if w == nil {
+	if !l.join(w) {
 		s.mu.Unlock()
 		s.metrics.rejected(sc.counters, "queue-full", 0)
 		return nil, ErrBusy
@@ -211,7 +211,7 @@ func (s *Sharing) wait(ctx context.Context, w *waiter, begin time.Time) (leave f
 	err = ErrBusy
 	select {
 	case <-w.called:
-		return s.start(w.schema, w.queue, w.width, begin, time.Now()), nil
+		return s.start(w, begin, time.Now()), nil
 	case <-timer.C:
 	case <-ctx.Done():
 		reason, err = "cancelled", ctx.Err()
@@ -221,26 +221,27 @@ func (s *Sharing) wait(ctx context.Context, w *waiter, begin time.Time) (leave f
 	if w.queue.drop(w) {
 		s.waiting--
 	} else { // called at the last moment: the seat is ours, and goes to the next
-		s.give(w.schema.level, w.width)
+		s.give(w.schema.level, w)
 	}
 	s.metrics.rejected(w.schema.counters, reason, time.Since(begin))
 	return nil, err
 }
 
 // start counts a request that runs now, and returns what ends it.
-func (s *Sharing) start(sc *schema, q *queue, width int, begin, now time.Time) (leave func()) {
-	sc.counters.started(width, now.Sub(begin))
+func (s *Sharing) start(w *waiter, begin, now time.Time) (leave func()) {
+	counts := w.schema.counters
+	counts.started(w.width, now.Sub(begin))
 	return func() {
 		took := time.Since(now)
-		sc.counters.ended(width, took)
-		if width == 0 {
+		counts.ended(w.width, took)
+		if w.width == 0 {
 			return // it was exempt
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if q != nil {
-			q.correct(width, took)
+		if w.queue != nil {
+			w.queue.correct(w.width, took)
 		}
-		s.give(sc.level, width)
+		s.give(w.schema.level, w)
 	}
 }

@@ -283,6 +283,13 @@ func TestSeats(t *testing.T) {
 +low.b: run 1×low.a wait 2×low.a 1×low.b
 -low.a: run 1×low.a wait 1×low.a 1×low.b
 -low.a: run 1×low.b wait 1×low.a`},
+		{"a large flow leaves some seats to others", 16, "low", "+16×low.a +2×low.b +low.b -low.a -low.b -2×low.a", `
++16×low.a: run 14×low.a wait 2×low.a
++2×low.b: run 14×low.a 2×low.b wait 2×low.a
++low.b: run 14×low.a 2×low.b wait 2×low.a 1×low.b
+-low.a: run 13×low.a 3×low.b wait 2×low.a
+-low.b: run 13×low.a 2×low.b wait 2×low.a
+-2×low.a: run 12×low.a 2×low.b wait 1×low.a`},
 		{"a full line refuses", 1, "low", "+low +2×low +low", `
 +low: run 1×low
 +2×low: run 1×low wait 2×low

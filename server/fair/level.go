@@ -18,8 +18,9 @@ type level struct {
 	gone   bool // its configuration was deleted
 	bounds
 
-	running int // seats that are taken
-	waiting int // requests in all lines
+	running int              // seats that are taken
+	taken   map[flowName]int // the same by flow
+	waiting int              // requests in all lines
 	lines   []*queue
 	open    int     // how many of the lines take new requests
 	hand    int     // how many of those a flow may use
@@ -35,12 +36,16 @@ type queue struct {
 	served  float64 // seat-seconds that it has had, in the virtual time of its level
 }
 
-// waiter is a request that waits.
+// flowName is what requests have in common that share with each other and not with the rest of their level.
+type flowName struct{ schema, flow string }
+
+// waiter is a request that waits, or has.
 type waiter struct {
-	called chan struct{} // closed when it may run
+	called chan struct{} // closed when it may run; nil when it did not have to wait
 	schema *schema
-	queue  *queue
-	width  int
+	flow   flowName
+	queue  *queue // nil when it did not have to wait
+	width  int    // 0 for one that is exempt
 	number uint64 // in the order of arrival
 }
 
@@ -87,46 +92,54 @@ func (l *level) before(o *level) bool {
 	return a < b || a == b && l.name < o.name
 }
 
-// join puts a request into the shortest of the lines of its flow; nil when that is full.
-func (l *level) join(sc *schema, flow string, width int) *waiter {
+// spare is how many seats the large flows of the level leave to those who ask for little.
+func (l *level) spare() int { return l.nominal / 8 }
+
+// large says that a flow has so many seats that it must leave some to the others.
+func (l *level) large(f flowName) bool { return l.taken[f] > l.spare() }
+
+// count adds to the seats of a flow.
+func (l *level) count(f flowName, seats int) {
+	if l.taken == nil {
+		l.taken = map[flowName]int{}
+	}
+	if l.taken[f] += seats; l.taken[f] == 0 {
+		delete(l.taken, f)
+	}
+}
+
+// mayPass says that a request need not wait behind others: there are none, or all of them belong to large flows and it does not.
+func (l *level) mayPass(w *waiter) bool {
+	if l.waiting == 0 {
+		return true
+	}
+	return !l.large(w.flow) && !slices.ContainsFunc(l.lines, func(q *queue) bool { return len(q.waiting) > 0 && !l.large(q.waiting[0].flow) })
+}
+
+// join puts a request into the shortest of the lines of its flow, if that is not full.
+func (l *level) join(w *waiter) bool {
 	var best *queue
-	for _, i := range deal(hash(sc.name, flow), l.open, l.hand) {
+	for _, i := range deal(hash(w.flow.schema, w.flow.flow), l.open, l.hand) {
 		if q := l.lines[i]; best == nil || len(q.waiting) < len(best.waiting) {
 			best = q
 		}
 	}
 	if best == nil || len(best.waiting) >= l.longest {
-		return nil
+		return false
 	}
 	if len(best.waiting) == 0 {
 		best.served = max(best.served, l.clock) // who did not ask has no credit
 	}
 	l.arrived++
-	w := &waiter{called: make(chan struct{}), schema: sc, queue: best, width: width, number: l.arrived}
+	w.called, w.queue, w.number = make(chan struct{}), best, l.arrived
 	best.waiting = append(best.waiting, w)
 	l.waiting++
-	sc.counters.waiting.Add(1)
-	return w
+	w.schema.counters.waiting.Add(1)
+	return true
 }
 
-// next is the line that had least, or of several the one whose first request came first.
-func (l *level) next() (best *queue) {
-	for _, q := range l.lines {
-		switch {
-		case len(q.waiting) == 0:
-		case best == nil, q.served < best.served, q.served == best.served && q.waiting[0].number < best.waiting[0].number:
-			best = q
-		}
-	}
-	return best
-}
-
-// front is the request to be served next. There is one.
-func (l *level) front() *waiter { return l.next().waiting[0] }
-
-// call lets the front request run.
-func (l *level) call() *waiter {
-	q := l.next()
+// call lets the first request of a line run.
+func (l *level) call(q *queue) *waiter {
 	w := q.waiting[0]
 	l.clock = max(l.clock, q.served)
 	q.served += float64(w.width) * guess.Seconds()
