@@ -55,7 +55,7 @@ func (a *Agent) openDoor() (err error) {
 	}
 	a.server = serve.New(serve.Config{
 		Node: a.Name, Pods: a.pods, Runtime: a.cri, Notify: a.notify, Client: a.Client, ClientCAs: a.ClientCAs, Settings: a.settings,
-		Others: a.stats.Handlers(a.allNumbers(), a.prober.Numbers()), Log: a.Log,
+		HostLogs: "/var/log", Others: a.stats.Handlers(a.allNumbers(), a.prober.Numbers()), Log: a.Log,
 	})
 	return nil
 }

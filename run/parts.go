@@ -91,11 +91,12 @@ var errStarting = errors.New("the server is still starting")
 // endpoints are the paths that are not resources.
 func (s *Server) endpoints(auth identities, counts http.Handler) http.Handler {
 	docs := openapi.New(openapi.Options{Resources: described(s.defs), Groups: s.describedGroups, Version: "1.37"}).Handler(s.log)
+	health := metrics.NewHealth()
 	e := &server.Endpoints{
 		Version: Version(), State: s.state, Remote: s.aggregator.Versions,
-		Checks: s.checks(),
+		Checks: s.checks(), Observe: health.Observe,
 		Others: map[string]http.Handler{
-			"/metrics":    counts,
+			"/metrics": counts, "/metrics/slis": health.Handler(),
 			FailingPath:   s.serveFailing(s.checks()),
 			"/openapi/v2": docs, "/openapi/v3": docs, "/openapi/v3/": docs,
 			authn.OpenIDConfigPath: http.HandlerFunc(auth.ServeOpenIDConfig),

@@ -149,3 +149,16 @@ func openWatch(t *testing.T, w *web, path string) <-chan string {
 	}()
 	return events
 }
+
+// TestHealthIsCounted: /metrics/slis has the results of the checks that the health endpoints have made.
+func TestHealthIsCounted(t *testing.T) {
+	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+	w.do("GET", "/readyz", "")
+	w.do("GET", "/livez/ping", "")
+	code, text := w.do("GET", "/metrics/slis", "")
+	for _, want := range []string{`kubernetes_healthcheck{name="etcd",type="readyz"} 1`, `kubernetes_healthchecks_total{name="ping",status="success",type="livez"} `} {
+		if code != 200 || !strings.Contains(text, want) {
+			t.Errorf("%d, without %s:\n%s", code, want, text)
+		}
+	}
+}

@@ -30,6 +30,8 @@ type Endpoints struct {
 	State *State
 	// Remote are the group versions of aggregated servers; it may be nil.
 	Remote func() []discovery.Remote
+	// Observe is told what came out of each check that an endpoint has made; it may be nil.
+	Observe func(check, endpoint string, ok bool)
 	// Others are further handlers by path; a path that ends in a slash covers what is below it.
 	Others map[string]http.Handler
 }
@@ -58,9 +60,10 @@ func (e *Endpoints) Handler() http.Handler {
 				paths = append(paths, path+"/"+c.Name)
 			}
 		}
-		mux.Handle(path, health(strings.TrimPrefix(path, "/"), checks))
-		mux.Handle(path+"/{check}", health(strings.TrimPrefix(path, "/"), checks))
-		mux.Handle(path+"/poststarthook/{check}", health(strings.TrimPrefix(path, "/"), checks))
+		h := e.health(strings.TrimPrefix(path, "/"), checks)
+		mux.Handle(path, h)
+		mux.Handle(path+"/{check}", h)
+		mux.Handle(path+"/poststarthook/{check}", h)
 	}
 	for path, h := range e.Others {
 		mux.Handle(path, h)
@@ -117,7 +120,7 @@ func reason(ctx context.Context, err error) string {
 }
 
 // health serves one of the three health endpoints and its single checks.
-func health(name string, checks []Check) http.Handler {
+func (e *Endpoints) health(name string, checks []Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		only := strings.TrimPrefix(strings.TrimPrefix(req.URL.Path, "/"+name), "/")
 		var text bytes.Buffer
@@ -133,7 +136,11 @@ func health(name string, checks []Check) http.Handler {
 				fmt.Fprintf(&text, "[+]%s excluded: ok\n", c.Name)
 				continue
 			}
-			if err := c.Probe(req.Context()); err != nil {
+			err := c.Probe(req.Context())
+			if e.Observe != nil {
+				e.Observe(c.Name, name, err == nil)
+			}
+			if err != nil {
 				failed = true
 				fmt.Fprintf(&text, "[-]%s failed: %s\n", c.Name, reason(req.Context(), err))
 				continue

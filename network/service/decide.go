@@ -113,10 +113,23 @@ type healthCheck struct {
 	local int
 }
 
+// The labels of Services that another proxy serves, or none.
+const (
+	labelProxyName = "service.kubernetes.io/service-proxy-name"
+	labelHeadless  = "service.kubernetes.io/headless"
+)
+
+// ofAnotherProxy says that a Service is left alone here: its labels name another proxy, or say that it has no cluster IP that a proxy serves.
+func ofAnotherProxy(svc *corev1.Service) bool {
+	_, named := svc.Labels[labelProxyName]
+	_, headless := svc.Labels[labelHeadless]
+	return named || headless
+}
+
 // decide says what a Service needs on this node.
 func decide(svc *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice, node nodeFacts) wanted {
 	var out wanted
-	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone {
+	if ofAnotherProxy(svc) || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		return out
 	}
 	ips := svc.Spec.ClusterIPs

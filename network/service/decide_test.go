@@ -20,6 +20,7 @@ import (
 // TestDecide runs the stories in testdata/decide: each line is a command, and what is indented below it must come out.
 //
 //	service {SPEC}       the Service, whose status is kept
+//	labels KEY=VALUE...  its labels
 //	status {STATUS}      its status
 //	given PROVIDER       the addresses in its status are of this provider, as an annotation says
 //	slice NAME [PORTNAME:]PORT/PROTOCOL ENDPOINT...    a slice; an endpoint is its address with words behind commas:
@@ -51,6 +52,12 @@ func (s *story) do(t *testing.T, line string) string {
 	case "service":
 		s.service.Spec = corev1.ServiceSpec{}
 		err = yaml.UnmarshalStrict([]byte(rest), &s.service.Spec)
+	case "labels":
+		s.service.Labels = map[string]string{}
+		for _, pair := range strings.Fields(rest) {
+			key, value, _ := strings.Cut(pair, "=")
+			s.service.Labels[key] = value
+		}
 	case "given":
 		s.service.Annotations = map[string]string{gr.LoadBalancerMark: rest}
 	case "status":

@@ -47,6 +47,8 @@ type Config struct {
 	Healthy func() error
 	// Settings are shown at /configz, under the name kubeletconfig.
 	Settings func() any
+	// HostLogs is the folder of the machine's logs, which /logs/ shows to those who may read the node's logs; empty to show none.
+	HostLogs string
 	// Others serve further paths: statistics and metrics.
 	Others map[string]http.Handler
 	Log    *slog.Logger
@@ -91,8 +93,9 @@ func (s *Server) routes() {
 		handle("GET "+path, s.healthz)
 	}
 	handle("POST /checkpoint/{ns}/{pod}/{container}", s.checkpoint)
+	handle("GET /logs/", s.hostLogs)
 	for path, text := range map[string]string{
-		"/logs/": "logs endpoint is disabled.", "/debug/pprof/": "profiling endpoint is disabled.", "/debug/flags/v": "flags endpoint is disabled.",
+		"/debug/pprof/": "profiling endpoint is disabled.", "/debug/flags/v": "flags endpoint is disabled.",
 	} {
 		handle(path, func(w http.ResponseWriter, _ *http.Request) { refuse(w, text, http.StatusMethodNotAllowed) })
 	}

@@ -153,7 +153,11 @@ func newRig(t *testing.T) *rig {
 			t.Fatal(err)
 		}
 	}
-	r.door = New(Config{Node: "n", Pods: node{{Pod: p, Facts: facts}}, Runtime: r.runtime, Client: r.judge, Log: slog.New(slog.DiscardHandler)})
+	hostLogs := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(hostLogs, "syslog"), []byte("a line\n"), 0o600), os.Symlink("/etc/passwd", filepath.Join(hostLogs, "outside"))); err != nil {
+		t.Fatal(err)
+	}
+	r.door = New(Config{HostLogs: hostLogs, Node: "n", Pods: node{{Pod: p, Facts: facts}}, Runtime: r.runtime, Client: r.judge, Log: slog.New(slog.DiscardHandler)})
 	r.Server = httptest.NewServer(r.door)
 	t.Cleanup(r.Server.Close)
 	return r
@@ -193,7 +197,11 @@ func TestPaths(t *testing.T) {
 		{"get:proxy", "GET /exec/ns/p/c", "403 Forbidden (user=get:proxy, verb=create, resource=nodes, subresource(s)=[proxy])"},
 		{"all", "GET /nothing", "404 404 page not found"},
 		{"all", "DELETE /pods", "405 Method Not Allowed"},
-		{"get:log", "GET /logs/", "405 logs endpoint is disabled."},
+		{"get:log", "GET /logs/syslog", "200 a line"},
+		{"get:log", "GET /logs/", "200 <!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n<a href=\"outside\">outside</a>\n<a href=\"syslog\">syslog</a>\n</pre>"},
+		{"get:log", "GET /logs/outside", "500 500 Internal Server Error"},
+		{"get:log", "GET /logs/nothing", "404 404 page not found"},
+		{"get:proxy", "GET /logs/syslog", "403 Forbidden (user=get:proxy, verb=get, resource=nodes, subresource(s)=[log])"},
 		{"all", "GET /debug/pprof/heap", "405 profiling endpoint is disabled."},
 		{"all", "POST /checkpoint/ns/p/c", "404 checkpointing of ns/p/c failed (not supported)"},
 		{"get:configz", "GET /configz", `200 {"kubeletconfig":{}}`},
