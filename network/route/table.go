@@ -3,6 +3,7 @@ package route
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -69,21 +70,26 @@ func NewTable(rules []Rule, pool func(Ref) *Pool) *Table {
 		for _, m := range r.Mirrors {
 			w.mirrors = append(w.mirrors, pool(m.Ref))
 		}
+		t.ways = append(t.ways, w)
+	}
+	ordered := slices.Clone(t.ways)
+	slices.SortStableFunc(ordered, func(a, b *way) int { return a.narrower(&b.Match) }) // narrower ones first
+	for _, w := range ordered {
 		h := t.any
-		if r.Host != "" {
-			if h = t.hosts[r.Host]; h == nil {
+		if w.Host != "" {
+			if h = t.hosts[w.Host]; h == nil {
 				h = newHost()
-				t.hosts[r.Host] = h
+				t.hosts[w.Host] = h
 			}
 		}
 		h.add(w)
-		t.ways = append(t.ways, w)
 	}
 	return t
 }
 
 func newHost() *host { return &host{exact: map[string][]*way{}} }
 
+// add adds a rule behind those that come before it.
 func (h *host) add(w *way) {
 	path, ok := canonical(w.Path)
 	if !ok {
@@ -93,10 +99,10 @@ func (h *host) add(w *way) {
 	switch w.Kind {
 	case Rest:
 		w.depth = 0
-		h.rest = insert(h.rest, w)
+		h.rest = append(h.rest, w)
 	case Exact:
 		w.depth = strings.Count(path, "/")
-		h.exact[path] = insert(h.exact[path], w)
+		h.exact[path] = append(h.exact[path], w)
 	default:
 		n := &h.root
 		for _, e := range elements(path) {
@@ -110,34 +116,40 @@ func (h *host) add(w *way) {
 			}
 			n = next
 		}
-		n.ways = insert(n.ways, w)
+		n.ways = append(n.ways, w)
 	}
-}
-
-// insert keeps narrower ones first.
-func insert(list []*way, w *way) []*way {
-	at := slices.IndexFunc(list, func(o *way) bool { return w.narrower(&o.Match) < 0 })
-	if at < 0 {
-		at = len(list)
-	}
-	return slices.Insert(list, at, w)
 }
 
 // find is the way of a request, whose path is canonical.
 func (t *Table) find(r *http.Request, path string) *way {
 	var held [8]*host
 	hosts := t.hostsFor(hostOf(r.Host), held[:0])
+	a := asked{Request: r, path: path}
 	for _, h := range hosts {
-		if w := h.find(r, path); w != nil {
+		if w := h.find(&a); w != nil {
 			return w
 		}
 	}
 	for _, h := range hosts {
-		if w := first(h.rest, r, path); w != nil {
+		if w := first(h.rest, &a); w != nil {
 			return w
 		}
 	}
 	return nil
+}
+
+// asked is a request for which a rule is looked for. Its query may be long and the rules many, so it is read once.
+type asked struct {
+	*http.Request
+	path  string
+	query url.Values // nil until somebody asks
+}
+
+func (a *asked) parameters() url.Values {
+	if a.query == nil {
+		a.query = a.URL.Query()
+	}
+	return a.query
 }
 
 // hostsFor appends the hosts whose rules are for a name, the most exact one first.
@@ -172,21 +184,21 @@ func (t *Table) wild(name string, at int) *host {
 	return t.hosts[string(key[:n+1])]
 }
 
-func (h *host) find(r *http.Request, path string) *way {
+func (h *host) find(a *asked) *way {
 	if len(h.exact) > 0 {
-		if w := first(h.exact[path], r, path); w != nil {
+		if w := first(h.exact[a.path], a); w != nil {
 			return w
 		}
 	}
 	n := &h.root
-	best := first(n.ways, r, path)
-	rest := path[1:]
+	best := first(n.ways, a)
+	rest := a.path[1:]
 	for len(n.children) > 0 {
 		element, tail, more := strings.Cut(rest, "/")
 		if n = n.children[element]; n == nil {
 			break
 		}
-		if w := first(n.ways, r, path); w != nil {
+		if w := first(n.ways, a); w != nil {
 			best = w
 		}
 		if !more {
@@ -197,9 +209,9 @@ func (h *host) find(r *http.Request, path string) *way {
 	return best
 }
 
-func first(list []*way, r *http.Request, path string) *way {
+func first(list []*way, a *asked) *way {
 	for _, w := range list {
-		if w.takes(r, path) {
+		if w.takes(a) {
 			return w
 		}
 	}
@@ -207,20 +219,20 @@ func first(list []*way, r *http.Request, path string) *way {
 }
 
 // takes says that the conditions beside host and path hold.
-func (w *way) takes(r *http.Request, path string) bool {
-	if w.LastElement != "" && path[strings.LastIndexByte(path, '/')+1:] != w.LastElement {
+func (w *way) takes(a *asked) bool {
+	if w.LastElement != "" && a.path[strings.LastIndexByte(a.path, '/')+1:] != w.LastElement {
 		return false
 	}
-	if w.Method != "" && w.Method != r.Method {
+	if w.Method != "" && w.Method != a.Method {
 		return false
 	}
 	for _, h := range w.Headers {
-		if !slices.Contains(r.Header.Values(h.Name), h.Value) {
+		if !slices.Contains(a.Header.Values(h.Name), h.Value) {
 			return false
 		}
 	}
 	if len(w.Query) > 0 {
-		q := r.URL.Query()
+		q := a.parameters()
 		for _, p := range w.Query {
 			if got := q[p.Name]; len(got) == 0 || got[0] != p.Value {
 				return false

@@ -140,3 +140,24 @@ func FuzzPath(f *testing.F) {
 		}
 	})
 }
+
+// TestQueriesAreReadOnce: what a request costs does not grow with its query times the rules that look at it. Clients write the one, and
+// anybody who may have routes the others.
+func TestQueriesAreReadOnce(t *testing.T) {
+	cost := func(rules int) float64 {
+		var list []Rule
+		for i := range rules {
+			list = append(list, Rule{Match: Match{Path: "/", Query: []Pair{{"user", fmt.Sprint(i)}}}})
+		}
+		table := NewTable(list, func(Ref) *Pool { return nil })
+		r := &http.Request{Method: http.MethodGet, Host: "a", URL: &url.URL{Path: "/", RawQuery: "user=nobody&" + strings.Repeat("a=b&", 100)}, Header: http.Header{}}
+		return testing.AllocsPerRun(10, func() {
+			if table.find(r, "/") != nil {
+				t.Error("a rule was found")
+			}
+		})
+	}
+	if few, many := cost(1), cost(1000); many > few+1 {
+		t.Errorf("with one rule %v allocations, with a thousand %v", few, many)
+	}
+}
