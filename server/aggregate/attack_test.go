@@ -2,13 +2,18 @@ package aggregate
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // raw answers a request with bytes of its own, and notes what else comes over the same connection.
@@ -84,5 +89,33 @@ func TestStreamsNobodyAskedFor(t *testing.T) {
 	h, _ = raw(t, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X-A: "+strings.Repeat("x", 1000)+"\r\n", 1000)+"\r\n")
 	if resp, body := newWorld(t, h).get(t, flunders, nil); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("headers without end: %d %.200q", resp.StatusCode, body)
+	}
+}
+
+// TestRequestsThatWaitAreBounded: requests that wait for a server that does not answer do not pile up. Streams, which may last, do not count.
+func TestRequestsThatWaitAreBounded(t *testing.T) {
+	w := newWorld(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	ask := func(ctx context.Context) int {
+		rec := httptest.NewRecorder()
+		req := httptest.NewRequestWithContext(ctx, http.MethodGet, flunders, http.NoBody)
+		w.Pass(rec, req, wardle, &user.DefaultInfo{Name: "alice"})
+		return rec.Code
+	}
+	limited, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	waiting := &(*w.backends.Load())[wardle].passing
+	waiting.Add(maxPassing)
+	if got := ask(limited); got != http.StatusServiceUnavailable {
+		t.Errorf("one request too many: %d", got)
+	}
+	if got := ask(t.Context()); got != http.StatusOK {
+		t.Errorf("a request without an end: %d", got)
+	}
+	waiting.Add(-1)
+	if got := ask(limited); got != http.StatusOK {
+		t.Errorf("the last request that may wait: %d", got)
+	}
+	if got := waiting.Load(); got != maxPassing-1 {
+		t.Errorf("%d requests wait, want %d", got, maxPassing-1)
 	}
 }

@@ -142,6 +142,22 @@ func TestService(t *testing.T) {
 	if got := get(t, c, e); !strings.Contains(got, "port 8443") {
 		t.Error(got)
 	}
+	// Who has the transport can ask for another host, and gets nowhere with it.
+	transport, _, err := c.Transport(&Endpoint{Service: &Service{Namespace: "ns", Name: "hook"}, Insecure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://other.ns.svc:443/", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "does not lead to other.ns.svc:443") {
+		t.Errorf("a request to another host: %v", err)
+	}
 }
 
 func TestUnusedTransportsAreDropped(t *testing.T) {
