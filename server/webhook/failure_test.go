@@ -114,6 +114,10 @@ func TestPatchFaults(t *testing.T) {
 	patch := []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)
 	jsonPatch := new(admissionv1.PatchTypeJSONPatch)
 	tooMany := []byte("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"Pod"},`, maxPatchOps) + `{"op":"test","path":"/kind","value":"Pod"}]`)
+	large := `[{"op":"add","path":"/metadata/annotations","value":{"a":"` + strings.Repeat("x", 1<<20) + `"}}`
+	for i := range maxPatched >> 20 {
+		large += fmt.Sprintf(`,{"op":"copy","from":"/metadata/annotations/a","path":"/metadata/annotations/a%d"}`, i)
+	}
 	for name, test := range map[string]struct {
 		patch    []byte
 		kind     *admissionv1.PatchType
@@ -128,6 +132,7 @@ func TestPatchFaults(t *testing.T) {
 		"other type":      {patch, new(admissionv1.PatchType("Merge")), true, `failed calling webhook "hook.example.com": unsupported patch type "Merge"`},
 		"no JSON":         {[]byte("x"), jsonPatch, true, "received undecodable patch in webhook response"},
 		"many":            {tooMany, jsonPatch, true, "received a patch of 10001 operations"},
+		"large":           {[]byte(large + "]"), jsonPatch, true, "16777216 are allowed"},
 		"nowhere":         {[]byte(`[{"op":"remove","path":"/nothing"}]`), jsonPatch, true, "Internal error occurred: "},
 		"wrong type":      {[]byte(`[{"op":"add","path":"/spec","value":"x"}]`), jsonPatch, true, "Internal error occurred: "},
 		"another kind":    {[]byte(`[{"op":"replace","path":"/kind","value":"Secret"}]`), jsonPatch, true, "makes a /v1, Kind=Secret of a /v1, Kind=Pod"},
