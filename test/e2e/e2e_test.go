@@ -113,6 +113,7 @@ func TestCluster(t *testing.T) {
 			t.Parallel()
 			s := newScript(t, path, bins)
 			free := ports.Strings(t, 2)
+			s.setenv("PROA", bins["proa"])
 			s.setenv("PORT1", free[0])
 			s.setenv("PORT2", free[1])
 			s.setenv("KUBECONFIG", filepath.Join(s.work, "kubeconfig"))
