@@ -277,3 +277,23 @@ func TestNothingIsLogged(t *testing.T) {
 		}
 	}
 }
+
+// TestLongAnswersAreNotRead: of an answer that is too long, no more is read than tells so.
+func TestLongAnswersAreNotRead(t *testing.T) {
+	r := newRig(t)
+	const most = 64 << 20 // beyond what is read, and what buffers between the two hold
+	var wrote atomic.Int64
+	plugin := r.add(setup{serve: func(w http.ResponseWriter, _ *http.Request) {
+		piece := make([]byte, 1<<20)
+		for wrote.Load() < most {
+			n, err := w.Write(piece)
+			if wrote.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	}}, false)
+	wantError(t, plugin.Admit(t.Context(), r.createPod()), "the answer is larger than 4194304 bytes")
+	if got := wrote.Load(); got >= most {
+		t.Errorf("%d bytes were read", got)
+	}
+}
