@@ -9,9 +9,11 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -95,10 +97,29 @@ func codeOf(err error) int {
 	return http.StatusServiceUnavailable
 }
 
-// quotes reports whether an error is what a webhook has answered.
+// quotes reports whether an error is what a webhook has answered, or may repeat a part of it.
 func quotes(err error) bool {
-	_, ok := errors.AsType[*apierrors.StatusError](err)
+	if _, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*answeredError](err)
 	return ok
+}
+
+// answeredError is an error about an answer that has begun. Those of the HTTP client quote what they do not understand.
+type answeredError struct{ error }
+
+func (e *answeredError) Unwrap() error { return e.error }
+
+// send sends a request. An error that comes after the beginning of an answer is an answeredError, unless the time was over.
+func send(client *http.Client, req *http.Request) (*http.Response, error) {
+	var began atomic.Bool
+	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { began.Store(true) }}
+	resp, err := client.Do(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+	if err != nil && began.Load() && req.Context().Err() == nil {
+		return nil, &answeredError{err}
+	}
+	return resp, err
 }
 
 // post sends a review and returns the body of the answer.
@@ -120,14 +141,18 @@ func post(ctx context.Context, client *http.Client, at *url.URL, review []byte) 
 	req.Header.Set("User-Agent", "proa")
 	// A review may be sent again over another connection if the one that was kept is gone; the header is not sent.
 	req.Header["Idempotency-Key"] = nil
-	resp, err := client.Do(req)
+	resp, err := send(client, req)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return nil, fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w", err)
+		err = fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w", err)
+		if ctx.Err() == nil {
+			err = &answeredError{err}
+		}
+		return nil, err
 	}
 	if resp.StatusCode < http.StatusOK || resp.StatusCode > http.StatusPartialContent {
 		return nil, failed(resp, body)
@@ -136,7 +161,7 @@ func post(ctx context.Context, client *http.Client, at *url.URL, review []byte) 
 		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
 	}
 	if len(body) == 0 {
-		return nil, fmt.Errorf("0-length response with status code: %d and content type: %s", resp.StatusCode, cut(resp.Header.Get("Content-Type"), 256))
+		return nil, &answeredError{fmt.Errorf("0-length response with status code: %d and content type: %s", resp.StatusCode, cut(resp.Header.Get("Content-Type"), 256))}
 	}
 	return body, nil
 }

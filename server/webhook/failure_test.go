@@ -261,6 +261,13 @@ func TestNothingIsLogged(t *testing.T) {
 				_, _ = io.WriteString(w, `{"response":{"uid":"hunter2"}}`)
 			}},
 			{serve: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"response":"hunter2"}`) }},
+			{serve: func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, `{"response":{"allowed":4929123412341234}}`)
+			}},
+			{serve: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/hunter2") }},
+			{serve: speaks(t, "hunter2\r\n\r\n")},
+			{serve: speaks(t, "HTTP/1.1 200 OK\r\nhunter2\r\n\r\n")},
+			{serve: speaks(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhunter2\r\n")},
 			{answer: patchWith("[\"hunter2\"]")},
 		} {
 			err := r.add(s, mutating).Admit(t.Context(), r.createPod())
@@ -268,13 +275,26 @@ func TestNothingIsLogged(t *testing.T) {
 				t.Fatal("no error")
 			}
 			r.logger().Error("request failed", "err", err)
-			if strings.Contains(r.log.String(), "hunter2") {
+			if strings.Contains(r.log.String(), "hunter2") || strings.Contains(r.log.String(), "4929123412341234") {
 				t.Errorf("case %d: the log has %s", i, r.log.String())
 			}
 		}
 		if !strings.Contains(r.log.String(), "hook.example.com") {
 			t.Error("nothing was logged at all")
 		}
+	}
+}
+
+// speaks answers with bytes of its own.
+func speaks(t *testing.T, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, text)
+		_ = conn.Close()
 	}
 }
 
