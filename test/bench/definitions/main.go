@@ -93,7 +93,7 @@ func (t *trial) settle(ctx context.Context, what string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	show("processor time of the first 5 s, "+what, "ms", float64(spent.Milliseconds()))
+	show("processor time of the first 5 s, or until it is ready, "+what, "ms", float64(spent.Milliseconds()))
 	if err := sleep(ctx, 25*time.Second); err != nil {
 		return 0, err
 	}
@@ -121,15 +121,16 @@ func (t *trial) create(ctx context.Context) error {
 		return err
 	}
 	show("creation", "s", time.Since(start).Seconds())
+	// Each resource is listed, which leaves a cache of it behind in a process of ours: what follows is with these.
 	missing, until := t.count, start.Add(t.limit)
-	left := make([]bool, t.count) // true where it is served
+	served := make([]bool, t.count)
 	for missing > 0 && time.Now().Before(until) {
-		for i := range left {
-			if left[i] || ctx.Err() != nil {
+		for i := range served {
+			if served[i] || ctx.Err() != nil {
 				continue
 			}
 			if _, err := d.send(ctx, http.MethodGet, t.path(i), nil, ""); err == nil {
-				left[i], missing = true, missing-1
+				served[i], missing = true, missing-1
 			}
 		}
 		if err := sleep(ctx, 200*time.Millisecond); err != nil {
