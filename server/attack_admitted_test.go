@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -254,6 +255,13 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
+// asked is the UID of a review.
+func asked(review []byte) string {
+	var r struct{ Request struct{ UID string } }
+	_ = json.Unmarshal(review, &r)
+	return r.Request.UID
+}
+
 // TestExtensionsLogNoSecrets: at the most talkative level, neither a custom object, nor what webhooks answer about it, nor the credentials of a
 // client are in the log.
 func TestExtensionsLogNoSecrets(t *testing.T) {
@@ -265,8 +273,13 @@ func TestExtensionsLogNoSecrets(t *testing.T) {
 	}
 	t.Cleanup(c.Stop)
 	w := newWeb(t, c)
+	var reason atomic.Value
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
+		if reason, _ := reason.Load().(string); reason != "" {
+			_, _ = fmt.Fprintf(w, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{%s}}`, strings.ReplaceAll(reason, "UID", asked(body)))
+			return
+		}
 		http.Error(w, string(body)+secret, http.StatusInternalServerError)
 	}))
 	t.Cleanup(hook.Close)
@@ -278,6 +291,15 @@ func TestExtensionsLogNoSecrets(t *testing.T) {
 	w.must(201, "POST", v1, `{"apiVersion":"convert.example.com/v1","kind":"Thing","metadata":{"name":"a","annotations":{"a":"`+secret+`"}},"spec":{"size":3}}`)
 	w.status(500, "GET", v2+"/a", "")
 	w.status(500, "GET", v2, "")
+	for _, said := range []string{
+		`"uid":"UID","result":{"status":"Failure","message":"` + secret + `"}`, `"uid":"UID","result":{"status":"` + secret + `"}`, `"uid":"` + secret + `"`,
+		`"uid":"UID","result":{"status":"Success"},"convertedObjects":[{"apiVersion":"` + secret + `","kind":"` + secret + `","metadata":{"name":"` + secret + `"}}]`,
+		`"uid":"UID","result":{"status":"Success"},"convertedObjects":["` + secret + `"]`,
+	} {
+		reason.Store(said)
+		w.status(500, "GET", v2+"/a", "")
+		w.status(500, "GET", v2, "")
+	}
 	d := newDecider(t)
 	d.configure(w, "Mutating")
 	d.set(func(*admissionv1.AdmissionRequest, *admissionv1.AdmissionResponse) string { return secret })

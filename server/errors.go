@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,7 +57,7 @@ func storeError(err error) error {
 	case errors.As(err, &tooOld):
 		return apierrors.NewResourceExpired(tooOld.Error())
 	case errors.As(err, &unreadable):
-		return apierrors.NewInternalError(unreadable)
+		return &unlogged{apierrors.NewInternalError(unreadable), unreadable}
 	case errors.Is(err, kv.ErrCompacted):
 		return apierrors.NewResourceExpired("The provided resource version is too old: it has been compacted.")
 	case errors.Is(err, kv.ErrTooLarge):
@@ -65,6 +66,28 @@ func storeError(err error) error {
 		return away("the write is refused: " + err.Error())
 	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return away("the store is not available: " + err.Error() + "; the outcome of a write is unknown, read before trying again")
+	}
+	return err
+}
+
+// unlogged is an error that clients see in other words than logs.
+type unlogged struct {
+	*apierrors.StatusError
+	reason slog.LogValuer
+}
+
+func (u *unlogged) Unwrap() error { return u.StatusError }
+
+// LogValue is what logs may have of it.
+func (u *unlogged) LogValue() slog.Value { return u.reason.LogValue() }
+
+// logged is an error as logs may have it.
+func logged(err error) any {
+	if v, ok := errors.AsType[interface {
+		error
+		slog.LogValuer
+	}](err); ok {
+		return v
 	}
 	return err
 }

@@ -407,7 +407,7 @@ func (s *Server) fail(w http.ResponseWriter, req *http.Request, err error) {
 		}
 	}
 	if st.Code >= 500 {
-		s.Log.Warn("request failed", "method", req.Method, "path", req.URL.Path, "code", st.Code, "err", err)
+		s.Log.Warn("request failed", "method", req.Method, "path", req.URL.Path, "code", st.Code, "err", logged(err))
 	}
 	f, nerr := negotiate(req, false, false, false)
 	if nerr != nil {

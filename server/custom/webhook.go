@@ -2,9 +2,12 @@ package custom
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -45,9 +48,44 @@ func (r *Resource) ask(ctx context.Context, hook *apiextensionsv1.WebhookConvers
 		return nil, err
 	}
 	answer, err := r.asked(ctx, hook.ClientConfig, body)
-	if err != nil {
+	if err != nil && unreached(err) {
 		return nil, fmt.Errorf("conversion webhook for %v failed: %w", from, err)
 	}
+	if err != nil {
+		return nil, &saidError{fmt.Errorf("conversion webhook for %v failed: %w", from, err), from}
+	}
+	out, err := read(u, answer, uid, to)
+	if err != nil {
+		return nil, &saidError{err, from}
+	}
+	return out, nil
+}
+
+// unreached says that an error is about the way to a webhook, and not about what it has answered.
+func unreached(err error) bool {
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// saidError is an error that repeats what a webhook has answered, which may repeat what it was asked. Clients see it, logs do not.
+type saidError struct {
+	error
+	from schema.GroupVersionKind
+}
+
+func (e *saidError) Unwrap() error { return e.error }
+
+// LogValue is the error as logs have it.
+func (e *saidError) LogValue() slog.Value {
+	return slog.StringValue(fmt.Sprintf("conversion webhook for %v failed: it answered with an error or something unexpected", e.from))
+}
+
+// read takes the converted object out of the answer of a webhook.
+func read(u *unstructured.Unstructured, answer []byte, uid types.UID, to schema.GroupVersion) (*unstructured.Unstructured, error) {
+	from := u.GroupVersionKind()
 	objects, err := readReview(answer, uid)
 	if err != nil {
 		return nil, fmt.Errorf("conversion webhook for %v failed: %w", from, err)

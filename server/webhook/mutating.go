@@ -101,7 +101,7 @@ func (p *mutatingPlugin) apply(ctx context.Context, r *request, h *hook, v *vers
 		return false, &failure{apierrors.NewInternalError(err), fmt.Sprintf("what webhook %q makes of the object is no object", h.name)}
 	}
 	if err := r.store(ctx, next, v); err != nil {
-		return false, apierrors.NewInternalError(err)
+		return false, &failure{apierrors.NewInternalError(err), fmt.Sprintf("what webhook %q makes of the object cannot be stored", h.name)}
 	}
 	return changed, nil
 }

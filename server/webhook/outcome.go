@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"time"
@@ -110,8 +111,8 @@ func (c *caller) wanted(ctx context.Context, r *request, h *hook) (*versioned, e
 		return nil, err
 	}
 	v, err := r.in(ctx, def)
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+	if err != nil { // who converts objects says it, and may repeat them
+		return nil, &failure{apierrors.NewInternalError(err), fmt.Sprintf("the object cannot be shown to webhook %q", h.name)}
 	}
 	if h.conditions == nil {
 		return v, nil
