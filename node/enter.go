@@ -36,7 +36,7 @@ func (a *Agent) enter(ctx context.Context, p *corev1.Pod) *pod.Verdict {
 	if no == nil {
 		return nil
 	}
-	teller{a.events}.Event(p, "", corev1.EventTypeWarning, no.Reason, "%s", no.Message)
+	podEvents{a.events}.Event(p, "", corev1.EventTypeWarning, no.Reason, "%s", no.Message)
 	return &pod.Verdict{Reason: no.Reason, Message: "Pod was rejected: " + no.Message, Rejected: true}
 }
 

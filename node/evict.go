@@ -12,13 +12,13 @@ import (
 )
 
 // openEviction makes the part that keeps the node from running short.
-func (a *Agent) openEviction(told teller) {
+func (a *Agent) openEviction(recorder podEvents) {
 	a.evictor = evict.New(evict.Config{
 		Thresholds: a.thresholds,
 		Look:       func(ctx context.Context) (*statsv1.Summary, error) { return a.stats.Summary(ctx, stats.Whole) },
 		Layout:     func(context.Context) (evict.Layout, error) { return evict.Layout{}, nil },
 		Pods:       a.active, Evict: a.pods.End, Gone: a.gone, FreeImages: a.collector.DeleteUnused,
-		Told: told, TellNode: a.noteNode, Changed: func() { a.node.Poke() }, Log: a.Log,
+		Events: recorder, TellNode: a.noteNode, Changed: func() { a.node.Poke() }, Log: a.Log,
 	})
 }
 

@@ -187,7 +187,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	if a.node, err = self.New(c.Client, a.Config.Config, self.Parts{
-		Runtime: self.OfCRI(a.cri), Told: a.events, Pressed: func(t corev1.NodeConditionType) bool { return a.evictor.Pressed(t) },
+		Runtime: self.OfCRI(a.cri), Events: a.events, Pressed: func(t corev1.NodeConditionType) bool { return a.evictor.Pressed(t) },
 		Evicting: a.evicting, Devices: a.counts, ShuttingDown: a.shutdown.Status, Moved: func() { a.cert.Poke() },
 		Volumes: func() ([]corev1.UniqueVolumeName, bool) { return a.volumes.InUse(), true }, Checks: c.Checks,
 	}, c.Log); err != nil {
@@ -197,11 +197,11 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	if err != nil {
 		return nil, err
 	}
-	told := teller{a.events}
+	recorder := podEvents{a.events}
 	machine := (&self.Host{}).Machine()
 	a.limits = container.Limits{Host: host, Memory: machine.Memory, Swap: machine.Swap, Policy: policy, Swapping: c.Swap, Pin: a.pin}
 	maker, err := container.New(container.Config{
-		Data: c.Dir, Refs: a.refs, Cluster: c.Client, Services: services, Told: told, Parent: a.groups.Parent,
+		Data: c.Dir, Refs: a.refs, Cluster: c.Client, Services: services, Events: recorder, Parent: a.groups.Parent,
 		NodeIPs: a.ips, Allocatable: a.allocatable, DNS: c.DNS, Limits: a.limits,
 		SeccompDefault: c.SeccompDefault,
 		Users:          c.Users, Groups: func(p *corev1.Pod) []int64 { return a.volumes.Groups(p) },
@@ -215,22 +215,22 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		}
 		return netip.Addr{}
 	}
-	a.prober = probe.New(ctx, probe.Config{Runner: a.cri, Told: told, Changed: func(uid types.UID) { a.pods.Wake(uid) }, Host: first})
+	a.prober = probe.New(ctx, probe.Config{Runner: a.cri, Events: recorder, Changed: func(uid types.UID) { a.pods.Wake(uid) }, Host: first})
 	plugins, err := a.loginPlugins()
 	if err != nil {
 		return nil, err
 	}
 	images, err := image.New(image.Config{
-		Service: image.OfCRI(a.cri), Secrets: a.refs, Told: told, Dir: filepath.Join(c.Dir, "images-pulled"), Parallel: cmp.Or(c.Pulls, parallelPulls), Plugins: plugins, Log: c.Log,
+		Service: image.OfCRI(a.cri), Secrets: a.refs, Events: recorder, Dir: filepath.Join(c.Dir, "images-pulled"), Parallel: cmp.Or(c.Pulls, parallelPulls), Plugins: plugins, Log: c.Log,
 		Verify: c.Verify, Allowed: c.AllowedImages, Logins: filepath.Join(c.Dir, "config.json"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.drivers = csi.New(csi.Config{Dir: c.Dir, Node: c.Name, Client: c.Client, Refs: a.refs, Told: told, Log: c.Log})
+	a.drivers = csi.New(csi.Config{Dir: c.Dir, Node: c.Name, Client: c.Client, Refs: a.refs, Events: recorder, Log: c.Log})
 	a.volumes = volume.New(volume.Parts{
 		Drivers: a.drivers,
-		Dir:     c.Dir, Node: c.Name, Client: c.Client, Refs: a.refs, Told: told, Images: images, Allocatable: a.allocatable,
+		Dir:     c.Dir, Node: c.Name, Client: c.Client, Refs: a.refs, Events: recorder, Images: images, Allocatable: a.allocatable,
 		Recursive: func(*corev1.Pod) bool { return true }, Log: c.Log,
 	})
 	a.source = source.New(source.Config{
@@ -238,9 +238,9 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		Lives: func(uid types.UID) bool { _, here := a.pods.Find(uid); return here },
 	})
 	a.pods = pod.New(pod.Config{
-		Client: a.cri, Runtime: a.name, Maker: maker, Cgroups: a.groups, Probes: a.prober, Hooks: hook.New(a.cri, told, first),
+		Client: a.cri, Runtime: a.name, Maker: maker, Cgroups: a.groups, Probes: a.prober, Hooks: hook.New(a.cri, recorder, first),
 		Images: images, Volumes: a.volumes, Devices: grants{a}, Network: a.node.Network, Shorten: container.Shorten,
-		Told: told, Statuses: &statuses{client: c.Client, mirror: a.source.Mirror},
+		Events: recorder, Statuses: &statuses{client: c.Client, mirror: a.source.Mirror},
 		Said: container.Said, Expand: container.ExpandPath, Fits: a.fits, HostIPs: a.ips,
 		Interruptions: interruption.In(c.Dir), Booted: booted(),
 		Logs: a.podLogs(), Spent: a.spent, Log: c.Log,
@@ -251,7 +251,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	a.stats = stats.New(stats.Config{
 		Node: c.Name, Pods: a.pods, Groups: a.groups, Counters: host, Runtime: stats.OfCRI(a.cri), Dir: c.Dir, VolumeOf: a.volumes.VolumeOf,
 	})
-	a.openEviction(told)
+	a.openEviction(recorder)
 	if err := a.openDoor(); err != nil {
 		return nil, err
 	}

@@ -68,8 +68,8 @@ func (w *World) Events() []string {
 	return slices.Clone(w.events)
 }
 
-// Told says that something was heard.
-func (w *World) Told(event string) bool { return slices.Contains(w.Events(), event) }
+// Recorded says whether an Event was recorded.
+func (w *World) Recorded(event string) bool { return slices.Contains(w.Events(), event) }
 
 // Fails begins what cannot be done, waits for the event that says why, and gives up.
 func (w *World) Fails(event string, do func(context.Context) error) {
@@ -78,7 +78,7 @@ func (w *World) Fails(event string, do func(context.Context) error) {
 	defer giveUp()
 	done := make(chan error, 1)
 	go func() { done <- do(ctx) }()
-	w.Until(event, func() bool { return w.Told(event) })
+	w.Until(event, func() bool { return w.Recorded(event) })
 	giveUp()
 	if err := <-done; err == nil {
 		w.Errorf("done after all: %s", event)

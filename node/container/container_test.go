@@ -116,7 +116,7 @@ func newWorld() *world {
 func newMaker(t testing.TB, w *world, version int) *Maker {
 	t.Helper()
 	m, err := New(Config{
-		Data: t.TempDir(), Refs: w, Cluster: w, Services: services{of: w}, Told: w,
+		Data: t.TempDir(), Refs: w, Cluster: w, Services: services{of: w}, Events: w,
 		Parent: cgroup.New(cgroup.Config{Root: "proa0"}).Parent,
 		NodeIPs: func() []netip.Addr {
 			return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}

@@ -51,8 +51,8 @@ func (m *Maker) nodeIPs() []netip.Addr {
 
 // tell warns those who look at a Pod.
 func (m *Maker) tell(p *corev1.Pod, reason, text string) {
-	if m.Told != nil {
-		m.Told.Event(p, "", corev1.EventTypeWarning, reason, "%s", text)
+	if m.Events != nil {
+		m.Events.Event(p, "", corev1.EventTypeWarning, reason, "%s", text)
 	}
 }
 

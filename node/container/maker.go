@@ -22,7 +22,7 @@ import (
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
 	"proa.dev/node/cgroup"
-	"proa.dev/node/pod"
+	"proa.dev/node/event"
 )
 
 // Refs reads what Pods name. An object that is not there is a NotFound of the API.
@@ -44,7 +44,7 @@ type Config struct {
 	Cluster Getter
 	// Services are those of the cluster; nil for an agent without one.
 	Services client.View
-	Told     pod.Told
+	Events   event.Recorder
 
 	// Parent is the group of a Pod.
 	Parent func(*corev1.Pod) string

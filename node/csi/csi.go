@@ -18,11 +18,11 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
+	"proa.dev/node/event"
 	"proa.dev/node/plugin"
 	"proa.dev/node/refs"
 )
@@ -33,18 +33,13 @@ const timeout = 2 * time.Minute
 // pluginName is how folders and texts call all of this.
 const pluginName = "kubernetes.io/csi"
 
-// Told is who hears what happens to Pods.
-type Told interface {
-	Event(p *corev1.Pod, container, eventType, reason, format string, args ...any)
-}
-
 // Config is what a node's drivers are kept with.
 type Config struct {
 	// Dir is the data folder of the agent, Node the name of the node.
 	Dir, Node string
 	Client    client.Client
 	Refs      *refs.Refs
-	Told      Told
+	Events    event.Recorder
 	Log       *slog.Logger
 }
 

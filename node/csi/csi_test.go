@@ -70,9 +70,9 @@ func start(t *testing.T) *world {
 func (w *world) begin() {
 	log := slog.New(slog.NewTextHandler(w.Output(), nil))
 	w.refs = refs.New(w.Agent, log)
-	w.drivers = csi.New(csi.Config{Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Told: w, Log: log})
+	w.drivers = csi.New(csi.Config{Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Events: w, Log: log})
 	w.Volumes = volume.New(volume.Parts{
-		Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Told: w, Drivers: w.drivers, Log: log,
+		Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Events: w, Drivers: w.drivers, Log: log,
 		Allocatable: func() corev1.ResourceList { return corev1.ResourceList{} },
 	})
 	ctx, stop := context.WithCancel(w.Context())
@@ -272,18 +272,18 @@ func TestFailures(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- w.Mount(t.Context(), p) }()
 	w.Until("the missing driver", func() bool {
-		return w.Told(`Warning FailedMount MountVolume.MountDevice failed for volume "vol" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name a.example.com not found in the list of registered CSI drivers`)
+		return w.Recorded(`Warning FailedMount MountVolume.MountDevice failed for volume "vol" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name a.example.com not found in the list of registered CSI drivers`)
 	})
 	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages}}
 	f.setFail("stage", status.Error(codes.Internal, "no power"))
 	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false)})
 	w.Wake(p.UID)
 	w.Until("the failure of the driver", func() bool {
-		return w.Told(`Warning FailedMount MountVolume.MountDevice failed for volume "vol" : rpc error: code = Internal desc = no power`)
+		return w.Recorded(`Warning FailedMount MountVolume.MountDevice failed for volume "vol" : rpc error: code = Internal desc = no power`)
 	})
 	f.setFail("publish", status.Error(codes.Internal, "no room"))
 	w.Until("the other failure of the driver", func() bool {
-		return w.Told(`Warning FailedMount MountVolume.SetUp failed for volume "vol" : rpc error: code = Internal desc = no room`)
+		return w.Recorded(`Warning FailedMount MountVolume.SetUp failed for volume "vol" : rpc error: code = Internal desc = no room`)
 	})
 	f.setFail("", nil)
 	if err := <-done; err != nil {

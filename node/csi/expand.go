@@ -33,14 +33,14 @@ func (j *job) expand(ctx context.Context) (can bool, err error) {
 		CapacityRange: &spec.CapacityRange{RequiredBytes: size.Value()}, VolumeCapability: capability(j.source, j.v.Block, j.multi, nil),
 	})
 	if err != nil {
-		j.Told.Event(j.v.Pod, "", corev1.EventTypeWarning, "VolumeResizeFailed",
+		j.Events.Event(j.v.Pod, "", corev1.EventTypeWarning, "VolumeResizeFailed",
 			"NodeExpandVolume.NodeExpandVolume failed for volume %q : Expander.NodeExpand failed to expand the volume : %v", j.v.Name, err)
 		if infeasible(err) {
 			j.say(ctx, refused(j.v.Claim, err))
 		}
 		return true, nil // the volume can be used as it is
 	}
-	j.Told.Event(j.v.Pod, "", corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", j.v.Name, j.Node)
+	j.Events.Event(j.v.Pod, "", corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", j.v.Name, j.Node)
 	j.say(ctx, expanded(j.v.Claim, size))
 	return true, nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"proa.dev/kinds/core"
 	"proa.dev/node/clock"
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
 	"proa.dev/node/pod"
 )
@@ -52,17 +53,12 @@ type Config struct {
 	Gone  func(uid types.UID) bool
 	// FreeContainers and FreeImages remove what nobody uses; nil if there is nothing to.
 	FreeContainers, FreeImages func(ctx context.Context) error
-	// Told hears of Pods, TellNode of the node.
-	Told     Told
+	// Events records Events about Pods, TellNode one about the Node.
+	Events   event.Recorder
 	TellNode func(eventType, reason, text string)
 	// Changed is called when the conditions have changed.
 	Changed func()
 	Log     *slog.Logger
-}
-
-// Told is who hears what happens to Pods.
-type Told interface {
-	Event(p *corev1.Pod, container, eventType, reason, format string, args ...any)
 }
 
 // Manager evicts.
@@ -162,7 +158,7 @@ func (m *Manager) evict(p *corev1.Pod, v *pod.Verdict) bool {
 		m.Log.Error("a critical Pod is not evicted", "pod", p.Namespace+"/"+p.Name)
 		return false
 	}
-	m.Told.Event(p, "", corev1.EventTypeWarning, Reason, "%s", v.Message)
+	m.Events.Event(p, "", corev1.EventTypeWarning, Reason, "%s", v.Message)
 	m.Log.Info("evict a Pod", "pod", p.Namespace+"/"+p.Name, "why", v.Message)
 	m.Evict(p.UID, v)
 	return true

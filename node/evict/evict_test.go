@@ -338,7 +338,7 @@ func (s *stage) manager(t *testing.T, set Settings) *Manager {
 	}
 	return New(Config{
 		Thresholds: all, MaxGrace: 20, Look: s.look, Layout: func(context.Context) (Layout, error) { return Layout{}, nil },
-		Pods: func() []*corev1.Pod { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(s.pods) }, Gone: func(types.UID) bool { return true }, Told: s, Log: slog.New(slog.DiscardHandler),
+		Pods: func() []*corev1.Pod { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(s.pods) }, Gone: func(types.UID) bool { return true }, Events: s, Log: slog.New(slog.DiscardHandler),
 		Evict: func(uid types.UID, v *pod.Verdict) {
 			s.note("evict %s: %s %q %s %d", uid, v.Reason, v.Message, v.Disrupted, *v.Grace)
 			s.mu.Lock()

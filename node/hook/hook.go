@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/node/event"
 	"proa.dev/node/probe"
 )
 
@@ -27,23 +28,18 @@ type Runner interface {
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (out []byte, code int, err error)
 }
 
-// Told is who hears what happens to Pods.
-type Told interface {
-	Event(p *corev1.Pod, container, eventType, reason, format string, args ...any)
-}
-
 // Hooks runs handlers.
 type Hooks struct {
 	runner Runner
-	told   Told
+	events event.Recorder
 	// host is the address of Pods that use the node's network.
 	host func() netip.Addr
 	web  *http.Client
 }
 
 // New makes hooks that run commands by a runner and report to told.
-func New(runner Runner, told Told, host func() netip.Addr) *Hooks {
-	return &Hooks{runner: runner, told: told, host: host, web: &http.Client{CheckRedirect: probe.StayOnHost, Transport: &http.Transport{
+func New(runner Runner, events event.Recorder, host func() netip.Addr) *Hooks {
+	return &Hooks{runner: runner, events: events, host: host, web: &http.Client{CheckRedirect: probe.StayOnHost, Transport: &http.Transport{
 		// A container that the node has made is spoken to at its own address: there is no name to check a certificate against.
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 		TLSHandshakeTimeout: 10 * time.Second,
@@ -123,7 +119,7 @@ func (h *Hooks) get(ctx context.Context, p *corev1.Pod, c *corev1.Container, ips
 	if h.send(again) != nil {
 		return err
 	}
-	h.told.Event(p, "", corev1.EventTypeWarning, "LifecycleHTTPFallback", "request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host)
+	h.events.Event(p, "", corev1.EventTypeWarning, "LifecycleHTTPFallback", "request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host)
 	return nil
 }
 

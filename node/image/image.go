@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/node/cri"
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
 )
 
@@ -24,16 +25,11 @@ type Secrets interface {
 	Secret(ctx context.Context, p *corev1.Pod, name string) (*corev1.Secret, error)
 }
 
-// Told is who hears what happens to Pods.
-type Told interface {
-	Event(p *corev1.Pod, container, eventType, reason, format string, args ...any)
-}
-
 // Config is what pulling needs.
 type Config struct {
 	Service Service
 	Secrets Secrets
-	Told    Told
+	Events  event.Recorder
 	// Dir keeps who may use which image.
 	Dir string
 	// Parallel is how many images are pulled at a time; 0 is one.
@@ -82,8 +78,8 @@ type want struct {
 }
 
 func (m *Images) event(w want, eventType, reason, format string, args ...any) {
-	if m.Told != nil {
-		m.Told.Event(w.pod, w.container, eventType, reason, format, args...)
+	if m.Events != nil {
+		m.Events.Event(w.pod, w.container, eventType, reason, format, args...)
 	}
 }
 

@@ -217,7 +217,7 @@ func (s *shop) Event(_ *corev1.Pod, container, eventType, reason, format string,
 
 func newImages(t testing.TB, s *shop) *Images {
 	t.Helper()
-	m, err := New(Config{Service: s, Secrets: s, Told: s, Dir: t.TempDir(), Log: quiet})
+	m, err := New(Config{Service: s, Secrets: s, Events: s, Dir: t.TempDir(), Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func TestReal(t *testing.T) {
 	open := serve(t, room, "open.test", registry.Anonymous, "one", "two")
 	closed := serve(t, room, "closed.test", registry.Token, "mine")
 	s := newShop()
-	m, err := New(Config{Service: OfCRI(room.Client), Secrets: real{closed}, Told: s, Dir: t.TempDir(), Log: quiet})
+	m, err := New(Config{Service: OfCRI(room.Client), Secrets: real{closed}, Events: s, Dir: t.TempDir(), Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

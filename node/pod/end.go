@@ -101,7 +101,7 @@ func (w *worker) halt(ctx context.Context, p *corev1.Pod, f *fact.Pod, within ti
 			if err == nil || broken {
 				return
 			}
-			w.m.Told.Event(p, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: %v", err)
+			w.m.Events.Event(p, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: %v", err)
 			w.retry(workEnd)
 		}
 	})

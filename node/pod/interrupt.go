@@ -160,7 +160,7 @@ func (w *worker) stopContainers(ctx context.Context, p *corev1.Pod, f *fact.Pod,
 			if err == nil || broken {
 				return
 			}
-			w.m.Told.Event(p, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: %v", err)
+			w.m.Events.Event(p, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: %v", err)
 			w.retry(workEnd)
 		}
 	})

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/node/cri"
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
 	"proa.dev/node/interruption"
 )
@@ -43,7 +44,7 @@ type Config struct {
 	Cgroups  Cgroups
 	Probes   Probes
 	Hooks    Hooks
-	Told     Told
+	Events   event.Recorder
 	Statuses Statuses
 	// Devices gives Pods devices of plugins and the like; nil for none.
 	Devices Devices

@@ -115,8 +115,3 @@ type Hooks interface {
 	// Run runs a handler of a running container; the message is what it said when it failed.
 	Run(ctx context.Context, p *corev1.Pod, c *corev1.Container, id string, ips []netip.Addr, h *corev1.LifecycleHandler) error
 }
-
-// Told is who hears what happens to Pods.
-type Told interface {
-	Event(p *corev1.Pod, container, eventType, reason, format string, args ...any)
-}

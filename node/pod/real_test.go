@@ -80,7 +80,7 @@ func start(t *testing.T) *bench {
 	t.Cleanup(func() { _ = client.Close() })
 	b := &bench{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}, unpulled: map[string]bool{}, unmounted: map[string]bool{}}
 	b.Manager = pod.New(pod.Config{
-		Client: client, Runtime: "containerd", Images: b, Volumes: volumes{b: b}, Maker: plain{dir}, Cgroups: group(config.CgroupRoot), Probes: b, Hooks: none{}, Told: b, Statuses: b,
+		Client: client, Runtime: "containerd", Images: b, Volumes: volumes{b: b}, Maker: plain{dir}, Cgroups: group(config.CgroupRoot), Probes: b, Hooks: none{}, Events: b, Statuses: b,
 		Said: func(*cri.ContainerStatus) string { return "" }, HostIPs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
 		Logs: filepath.Join(dir, "logs"), Log: log,
 	})

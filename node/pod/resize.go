@@ -111,7 +111,7 @@ func (w *worker) allot(p *corev1.Pod, f *fact.Pod) *corev1.Pod {
 			w.pending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: fit.Reason, Message: fit.Message, ObservedGeneration: p.Generation}
 			if w.toldFit != fit {
 				w.toldFit = fit
-				w.m.Told.Event(p, "", corev1.EventTypeWarning, "Resize"+fit.Reason, "Pod resize %s: %s", fit.Reason, tellResize(p, fit.Message))
+				w.m.Events.Event(p, "", corev1.EventTypeWarning, "Resize"+fit.Reason, "Pod resize %s: %s", fit.Reason, tellResize(p, fit.Message))
 			}
 			return w.allotted.apply(p)
 		}
@@ -121,7 +121,7 @@ func (w *worker) allot(p *corev1.Pod, f *fact.Pod) *corev1.Pod {
 	for c := range containers(p) {
 		w.allotted[c.Name] = *c.Resources.DeepCopy()
 	}
-	w.m.Told.Event(p, "", corev1.EventTypeNormal, "ResizeStarted", "Pod resize started: %s", tellResize(p, ""))
+	w.m.Events.Event(p, "", corev1.EventTypeNormal, "ResizeStarted", "Pod resize started: %s", tellResize(p, ""))
 	return p
 }
 
@@ -210,7 +210,7 @@ func (w *worker) resize(ctx context.Context, p *corev1.Pod, f *fact.Pod, names [
 				c, _ := find(p, name)
 				w.given[name] = *c.Resources.DeepCopy()
 			}
-			w.m.Told.Event(p, "", corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed: %s", tellResize(p, ""))
+			w.m.Events.Event(p, "", corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed: %s", tellResize(p, ""))
 		}
 	})
 }

@@ -50,7 +50,7 @@ func (w *worker) sandbox(ctx context.Context, p *corev1.Pod, f *fact.Pod, attemp
 		return
 	}
 	if changed {
-		w.m.Told.Event(p, "", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+		w.m.Events.Event(p, "", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
 	w.do(ctx, workSandbox, func(ctx context.Context) func(bool) {
 		err := w.stopAll(ctx, p, f, grace(p, nil))
@@ -69,7 +69,7 @@ func (w *worker) sandbox(ctx context.Context, p *corev1.Pod, f *fact.Pod, attemp
 			if !ok {
 				why = tooEarly("FailedCreatePodSandBox", "Failed to create pod sandbox: ", err)
 			}
-			w.m.Told.Event(p, "", corev1.EventTypeWarning, why.reason, "%s", why.Error())
+			w.m.Events.Event(p, "", corev1.EventTypeWarning, why.reason, "%s", why.Error())
 			w.retry(workSandbox)
 			if why.reason == noNetwork {
 				w.fails[workSandbox] = 0 // it may be there soon, and then nobody says so
@@ -201,7 +201,7 @@ func (w *worker) failed(p *corev1.Pod, name string, err error, broken bool) {
 		why = &fact.Waiting{Reason: "CreateContainerError", Message: err.Error()}
 	}
 	if before, same := w.waiting[name]; (!same || before.Reason != why.Reason) && why.Reason != "CrashLoopBackOff" {
-		w.m.Told.Event(p, name, corev1.EventTypeWarning, "Failed", "Error: %v", short(why))
+		w.m.Events.Event(p, name, corev1.EventTypeWarning, "Failed", "Error: %v", short(why))
 	}
 	w.waiting[name] = *why
 	w.fails[name]++
@@ -252,14 +252,14 @@ func (w *worker) run1(ctx context.Context, p *corev1.Pod, f *fact.Pod, name stri
 	if err != nil {
 		return &fact.Waiting{Reason: "CreateContainerError", Message: cri.Message(err)}
 	}
-	w.m.Told.Event(p, name, corev1.EventTypeNormal, "Created", "Container created")
+	w.m.Events.Event(p, name, corev1.EventTypeNormal, "Created", "Container created")
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if _, err := w.m.Client.StartContainer(calls, &cri.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
 		return &fact.Waiting{Reason: "RunContainerError", Message: cri.Message(err)}
 	}
-	w.m.Told.Event(p, name, corev1.EventTypeNormal, "Started", "Container started")
+	w.m.Events.Event(p, name, corev1.EventTypeNormal, "Started", "Container started")
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
@@ -268,7 +268,7 @@ func (w *worker) run1(ctx context.Context, p *corev1.Pod, f *fact.Pod, name stri
 		if ctx.Err() != nil {
 			return ctx.Err() // the Pod ends, and stops the container
 		}
-		w.m.Told.Event(p, name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+		w.m.Events.Event(p, name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 		_ = w.stop(ctx, p, c, made.ContainerId, "FailedPostStartHook", grace(p, nil), box.IPs)
 		return &fact.Waiting{Reason: "PostStartHookError", Message: err.Error()}
 	}

@@ -90,7 +90,7 @@ func (w *worker) stopAfter(ctx context.Context, p *corev1.Pod, c *corev1.Contain
 	if message == "" {
 		message = "Stopping container " + c.Name
 	}
-	w.m.Told.Event(p, c.Name, corev1.EventTypeNormal, "Killing", "%s", message)
+	w.m.Events.Event(p, c.Name, corev1.EventTypeNormal, "Killing", "%s", message)
 	until := time.Now().Add(within)
 	if h := c.Lifecycle; h != nil && h.PreStop != nil && within > 0 {
 		w.preStop(ctx, p, c, id, ips, within)
@@ -130,7 +130,7 @@ func (w *worker) preStop(ctx context.Context, p *corev1.Pod, c *corev1.Container
 	defer stop()
 	if err := w.m.Hooks.Run(ctx, p, c, id, ips, c.Lifecycle.PreStop); err != nil {
 		w.log.Info("a preStop hook failed", "container", c.Name, "err", err)
-		w.m.Told.Event(p, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+		w.m.Events.Event(p, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 }
 

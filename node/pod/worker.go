@@ -234,7 +234,7 @@ func (w *worker) deadline(p *corev1.Pod, now time.Time) (*Verdict, time.Duration
 		return nil, left
 	}
 	v := &Verdict{Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
-	w.m.Told.Event(p, "", corev1.EventTypeNormal, v.Reason, "%s", v.Message)
+	w.m.Events.Event(p, "", corev1.EventTypeNormal, v.Reason, "%s", v.Message)
 	w.judge(v)
 	return v, 0
 }
@@ -351,7 +351,7 @@ func (w *worker) back(p *corev1.Pod, f *fact.Pod, name string, now time.Time) {
 	w.waiting[name] = fact.Waiting{Reason: "CrashLoopBackOff", Message: "back-off " + whole.String() + " restarting failed container=" + name + " pod=" + full(p)}
 	if w.told[name] != run.Finished {
 		w.told[name] = run.Finished
-		w.m.Told.Event(p, name, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", name, full(p))
+		w.m.Events.Event(p, name, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", name, full(p))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
 	"proa.dev/node/pod"
 )
@@ -23,15 +24,10 @@ type Runner interface {
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (out []byte, code int, err error)
 }
 
-// Told is who hears what happens to containers.
-type Told interface {
-	Event(p *corev1.Pod, container, eventType, reason, format string, args ...any)
-}
-
 // Config is what probes need of the agent.
 type Config struct {
 	Runner Runner
-	Told   Told
+	Events event.Recorder
 	// Changed is called when the health of a container of a Pod has changed. It must not wait.
 	Changed func(types.UID)
 	// Host is the address of Pods that use the node's network.

@@ -106,7 +106,7 @@ func newStage(t *testing.T, c corev1.Container) *stage {
 	s := &stage{says: map[string]string{}, begin: time.Now(), stop: stop}
 	c.Name = "c"
 	s.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "n"}, Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
-	s.prober = New(ctx, Config{Runner: s, Told: s, Changed: s.changed, Host: func() netip.Addr { return netip.MustParseAddr("127.0.0.1") }})
+	s.prober = New(ctx, Config{Runner: s, Events: s, Changed: s.changed, Host: func() netip.Addr { return netip.MustParseAddr("127.0.0.1") }})
 	s.runs("c1", time.Now())
 	t.Cleanup(func() {
 		stop()

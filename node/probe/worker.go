@@ -128,11 +128,11 @@ func (w *worker) tell(p *corev1.Pod, out outcome, err error) {
 	name := w.run.spec.Name
 	switch {
 	case err != nil:
-		w.Told.Event(p, name, corev1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in %s state: %s", w.sort, out.result, err)
+		w.Events.Event(p, name, corev1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in %s state: %s", w.sort, out.result, err)
 	case out.result == warning:
-		w.Told.Event(p, name, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", w.sort, out.text)
+		w.Events.Event(p, name, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", w.sort, out.text)
 	case out.result == failure:
-		w.Told.Event(p, name, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.sort, out.text)
+		w.Events.Event(p, name, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.sort, out.text)
 	}
 }
 

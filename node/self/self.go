@@ -92,8 +92,8 @@ type Parts struct {
 	Checks []Check
 	// ShuttingDown is an error while the machine goes down.
 	ShuttingDown func() error
-	// Told hears of events about the Node.
-	Told Told
+	// Events records Events about the Node; it may be nil.
+	Events EventRecorder
 }
 
 // Devices are the extended resources of plugins.
@@ -112,8 +112,8 @@ type Check struct {
 	Fn   func() error
 }
 
-// Told is who hears what happens to the node.
-type Told interface {
+// EventRecorder records Events about the Node.
+type EventRecorder interface {
 	Event(about kind.Object, eventType, reason, format string, args ...any)
 }
 
@@ -354,9 +354,9 @@ func (n *Node) get(ctx context.Context) (*corev1.Node, error) {
 }
 
 func (n *Node) tell(kind, reason, text string) {
-	if n.Told != nil {
+	if n.Events != nil {
 		if o := n.Current(); o != nil {
-			n.Told.Event(o, kind, reason, "%s", text)
+			n.Events.Event(o, kind, reason, "%s", text)
 		}
 	}
 }

@@ -86,17 +86,17 @@ func asNode(c *proatest.Cluster, name string) client.Client {
 	return c.Server.Client(&user.DefaultInfo{Name: "system:node:" + name, Groups: []string{"system:nodes", "system:authenticated"}})
 }
 
-func begin(t *testing.T, ctx context.Context, c *proatest.Cluster, e *engine, told self.Told) (*self.Node, func()) {
+func begin(t *testing.T, ctx context.Context, c *proatest.Cluster, e *engine, told self.EventRecorder) (*self.Node, func()) {
 	t.Helper()
 	return beginAs(t, ctx, asNode(c, "a"), e, told)
 }
 
-func beginAs(t *testing.T, ctx context.Context, c client.Client, e *engine, told self.Told) (*self.Node, func()) {
+func beginAs(t *testing.T, ctx context.Context, c client.Client, e *engine, told self.EventRecorder) (*self.Node, func()) {
 	t.Helper()
 	n, err := self.New(c, self.Config{
 		Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Port: 10250, Version: "v1.37.1", Data: "/",
 		Labels: map[string]string{corev1.LabelTopologyZone: "z"}, Taints: []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}},
-	}, self.Parts{Runtime: e, Told: told}, slog.New(slog.DiscardHandler))
+	}, self.Parts{Runtime: e, Events: told}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

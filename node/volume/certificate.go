@@ -25,6 +25,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
+	"proa.dev/node/event"
 )
 
 // How long a request is waited for at a stretch, when one that has vanished is made again, and when a refresh is overdue.
@@ -39,7 +40,7 @@ const (
 type certs struct {
 	client client.Client
 	node   string
-	told   Told
+	events event.Recorder
 	// mu guards held; each cert is guarded by the work on the volumes of its Pod.
 	mu   sync.Mutex
 	held map[certKey]*cert
@@ -107,11 +108,11 @@ func (c *certs) overdue(p *corev1.Pod, one *cert, now time.Time) {
 	}
 	if now.After(one.refresh.Add(certOverdue)) && !one.overdue {
 		one.overdue = true
-		c.told.Event(p, "", corev1.EventTypeWarning, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
+		c.events.Event(p, "", corev1.EventTypeWarning, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
 	}
 	if now.After(one.end) && !one.expired {
 		one.expired = true
-		c.told.Event(p, "", corev1.EventTypeWarning, "CertificateExpired", "PodCertificate expired")
+		c.events.Event(p, "", corev1.EventTypeWarning, "CertificateExpired", "PodCertificate expired")
 	}
 }
 
@@ -204,11 +205,11 @@ func (c *certs) look(ctx context.Context, p *corev1.Pod, one *cert) (bool, error
 			return true, nil
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
 			one.refused = fmt.Errorf("PodCertificateRequest was permanently denied: reason=%q message=%q", cond.Reason, cond.Message)
-			c.told.Event(p, "", corev1.EventTypeWarning, cond.Type, "PodCertificateRequest %s was denied, reason=%q, message=%q", name, cond.Reason, cond.Message)
+			c.events.Event(p, "", corev1.EventTypeWarning, cond.Type, "PodCertificateRequest %s was denied, reason=%q, message=%q", name, cond.Reason, cond.Message)
 			return true, nil
 		case certificatesv1.PodCertificateRequestConditionTypeFailed:
 			one.refused = fmt.Errorf("PodCertificateRequest was permanently failed: reason=%q message=%q", cond.Reason, cond.Message)
-			c.told.Event(p, "", corev1.EventTypeWarning, cond.Type, "PodCertificateRequest %s failed, reason=%q, message=%q", name, cond.Reason, cond.Message)
+			c.events.Event(p, "", corev1.EventTypeWarning, cond.Type, "PodCertificateRequest %s failed, reason=%q, message=%q", name, cond.Reason, cond.Message)
 			return true, nil
 		}
 	}

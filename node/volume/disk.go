@@ -124,7 +124,7 @@ func (v *Volumes) sharedWith(p *corev1.Pod, name, path string) (bool, error) {
 		return true, fmt.Errorf("failed to check fsGroup for %s (%w)", path, err)
 	}
 	if g := group(p); g != nil && int64(s.Gid) != *g {
-		v.Told.Event(p, "", corev1.EventTypeWarning, "AlreadyMountedVolume",
+		v.Events.Event(p, "", corev1.EventTypeWarning, "AlreadyMountedVolume",
 			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", *g, name, s.Gid)
 	}
 	return true, nil
@@ -164,7 +164,7 @@ func (v *Volumes) tellSlow(p *corev1.Pod, shown string, gift *own.Gift, done cha
 		return
 	case <-time.After(slowGift):
 	}
-	v.Told.Event(p, "", corev1.EventTypeWarning, slow, "Setting volume ownership for %s is taking longer than expected, consider using OnRootMismatch - "+
+	v.Events.Event(p, "", corev1.EventTypeWarning, slow, "Setting volume ownership for %s is taking longer than expected, consider using OnRootMismatch - "+
 		"https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods", shown)
 	for {
 		select {
@@ -172,7 +172,7 @@ func (v *Volumes) tellSlow(p *corev1.Pod, shown string, gift *own.Gift, done cha
 			return
 		case <-time.After(slowAgain):
 		}
-		v.Told.Event(p, "", corev1.EventTypeWarning, slow, "Setting volume ownership for %s, processed %d files.", shown, gift.Count.Load())
+		v.Events.Event(p, "", corev1.EventTypeWarning, slow, "Setting volume ownership for %s, processed %d files.", shown, gift.Count.Load())
 	}
 }
 

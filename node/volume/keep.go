@@ -99,7 +99,7 @@ func (v *Volumes) advance(ctx context.Context, k *kept, used []*corev1.Volume) (
 	s := k.note(used, results)
 	for i := range results {
 		if r := &results[i]; r.err != nil && !r.unknown && ctx.Err() == nil {
-			v.Told.Event(p, "", corev1.EventTypeWarning, "FailedMount", "%s", r.err.Error())
+			v.Events.Event(p, "", corev1.EventTypeWarning, "FailedMount", "%s", r.err.Error())
 		}
 	}
 	v.setAlarm(k, used, results)

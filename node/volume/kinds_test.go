@@ -173,7 +173,7 @@ func TestClaims(t *testing.T) {
 	// Another Pod with another group shares it, and is warned.
 	other := w.Pod("other", `{securityContext: {fsGroup: 11}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: here}}]}`)
 	w.mount(other)
-	if event := "Warning AlreadyMountedVolume The requested fsGroup is 11, but the volume here has GID 99. The volume may not be shareable."; !w.Told(event) {
+	if event := "Warning AlreadyMountedVolume The requested fsGroup is 11, but the volume here has GID 99. The volume may not be shareable."; !w.Recorded(event) {
 		t.Errorf("the events are %q", w.Events())
 	}
 	far := w.Pod("far", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: elsewhere}}]}`)
@@ -373,7 +373,7 @@ func TestCertificate(t *testing.T) {
 		break
 	}
 	w.Until("the refusal", func() bool {
-		return w.Told(`Warning FailedMount MountVolume.SetUp failed for volume "v" : PodCertificateRequest was permanently denied: reason="No" message="never"`)
+		return w.Recorded(`Warning FailedMount MountVolume.SetUp failed for volume "v" : PodCertificateRequest was permanently denied: reason="No" message="never"`)
 	})
 	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Error(err)

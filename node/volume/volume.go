@@ -23,6 +23,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/node/cri"
+	"proa.dev/node/event"
 	"proa.dev/node/refs"
 )
 
@@ -35,7 +36,7 @@ type Parts struct {
 	Dir, Node string
 	Client    client.Client
 	Refs      *refs.Refs
-	Told      Told
+	Events    event.Recorder
 	Images    Images
 	// Drivers mount what storage drivers provide; nil where there are none.
 	Drivers Drivers
@@ -44,11 +45,6 @@ type Parts struct {
 	// Recursive says whether the runtime that a Pod asks for can make mounts read-only all the way down.
 	Recursive func(*corev1.Pod) bool
 	Log       *slog.Logger
-}
-
-// Told is who hears what happens to Pods.
-type Told interface {
-	Event(p *corev1.Pod, container, eventType, reason, format string, args ...any)
 }
 
 // Images brings the images that volumes show.
@@ -70,7 +66,7 @@ type Volumes struct {
 // New makes a keeper of volumes. Run keeps them up to date.
 func New(p Parts) *Volumes {
 	v := &Volumes{Parts: p, pods: map[types.UID]*kept{}, queue: newQueue()}
-	v.certs = &certs{client: p.Client, node: p.Node, told: p.Told, held: map[certKey]*cert{}}
+	v.certs = &certs{client: p.Client, node: p.Node, events: p.Events, held: map[certKey]*cert{}}
 	v.Refs.OnChange(v.wake)
 	return v
 }
@@ -95,7 +91,7 @@ func (v *Volumes) Mount(ctx context.Context, p *corev1.Pod) error {
 		}
 		if s.why != nil && ctx.Err() == nil {
 			err := notMounted(s, s.why)
-			v.Told.Event(p, "", corev1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: %v", err)
+			v.Events.Event(p, "", corev1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: %v", err)
 			return err
 		}
 		select {

@@ -60,7 +60,7 @@ func (w *world) restart() {
 	}
 	w.refs = refs.New(w.Agent, log)
 	w.Volumes = volume.New(volume.Parts{
-		Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Told: w, Images: w, Log: log,
+		Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Events: w, Images: w, Log: log,
 		Allocatable: func() corev1.ResourceList {
 			return corev1.ResourceList{"memory": resource.MustParse("64Mi"), "cpu": resource.MustParse("2")}
 		},
@@ -167,7 +167,7 @@ func TestMissing(t *testing.T) {
 	if err == nil || err.Error() != "unmounted volumes=[v], unattached volumes=[], failed to process volumes=[]: context deadline exceeded" || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	if event := `Warning FailedMount MountVolume.SetUp failed for volume "v" : configmap "later" not found`; !w.Told(event) {
+	if event := `Warning FailedMount MountVolume.SetUp failed for volume "v" : configmap "later" not found`; !w.Recorded(event) {
 		t.Errorf("the events are %q", w.Events())
 	}
 	done := make(chan error, 1)
@@ -202,7 +202,7 @@ func TestUnboundClaim(t *testing.T) {
 	if err := w.Mount(t.Context(), p); err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
-	if event := "Warning FailedMount Unable to attach or mount volumes: " + want; !w.Told(event) {
+	if event := "Warning FailedMount Unable to attach or mount volumes: " + want; !w.Recorded(event) {
 		t.Errorf("the events are %q", w.Events())
 	}
 }

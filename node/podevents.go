@@ -11,17 +11,17 @@ import (
 	"proa.dev/hop"
 )
 
-// teller says what happens to Pods, as Events of the kubelet: that is the name people look for.
-type teller struct{ *client.Recorder }
+// podEvents records Events about Pods in the name of the kubelet, which people look for.
+type podEvents struct{ *client.Recorder }
 
-// Event says what happened to a Pod, or to a container of it.
-func (t teller) Event(p *corev1.Pod, container, eventType, reason, format string, args ...any) {
+// Event records what happened to a Pod, or to a container of it.
+func (e podEvents) Event(p *corev1.Pod, container, eventType, reason, format string, args ...any) {
 	if p.Name == "" {
 		return // an orphan, which has no object to tell about
 	}
 	about := p.DeepCopy()
 	about.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	t.EventAt(about, path(p, container), eventType, reason, format, args...)
+	e.EventAt(about, path(p, container), eventType, reason, format, args...)
 }
 
 // path is where a container stands in the spec.
