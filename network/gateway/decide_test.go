@@ -281,3 +281,20 @@ func TestConflicts(t *testing.T) {
 		}
 	}
 }
+
+// TestRulesOfAListenerAreBounded: a listener that has all the rules it may have takes no more routes.
+func TestRulesOfAListenerAreBounded(t *testing.T) {
+	w := parse(t, `{kind: Gateway, metadata: {name: a}, spec: {gatewayClassName: proa, listeners: [{name: http, port: 80, protocol: HTTP}]}}
+---
+{kind: HTTPRoute, metadata: {name: first}, spec: {parentRefs: [{name: a}], rules: [{}]}}
+---
+{kind: HTTPRoute, metadata: {name: late}, spec: {parentRefs: [{name: a}], rules: [{}]}}`)
+	w.http[0].Spec.Rules[0].Matches = make([]gw.HTTPRouteMatch, maxRules)
+	p := decide(w)
+	if n := len(p.gateways[0].listeners[0].rules); n != maxRules {
+		t.Errorf("%d rules, want %d", n, maxRules)
+	}
+	if got := p.routes[1].parents[0].accepted.reason; got != string(gw.RouteReasonUnsupportedValue) {
+		t.Errorf("the late one: %q", got)
+	}
+}
