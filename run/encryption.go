@@ -15,14 +15,14 @@ import (
 
 	"proa.dev/kinds"
 	"proa.dev/kinds/kind"
-	"proa.dev/store/seal"
+	"proa.dev/store/encryption"
 )
 
 // kmsOpener finds the key management service that an entry of the file names.
-type kmsOpener func(*api.KMSConfiguration) (seal.Envelope, error)
+type kmsOpener func(*api.KMSConfiguration) (encryption.Envelope, error)
 
 // readEncryption reads an EncryptionConfiguration: which resources are encrypted in the store, and how.
-func readEncryption(path string, defs []*kind.Def, open kmsOpener) ([]seal.Rule, error) {
+func readEncryption(path string, defs []*kind.Def, open kmsOpener) ([]encryption.Rule, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the encryption configuration: %w", err)
@@ -34,7 +34,7 @@ func readEncryption(path string, defs []*kind.Def, open kmsOpener) ([]seal.Rule,
 	return rules, nil
 }
 
-func parseEncryption(text []byte, defs []*kind.Def, open kmsOpener) ([]seal.Rule, error) {
+func parseEncryption(text []byte, defs []*kind.Def, open kmsOpener) ([]encryption.Rule, error) {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
 	decoded, err := runtime.Decode(serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder(), text)
@@ -48,9 +48,9 @@ func parseEncryption(text []byte, defs []*kind.Def, open kmsOpener) ([]seal.Rule
 	if err := validation.ValidateEncryptionConfiguration(config, true).ToAggregate(); err != nil {
 		return nil, err
 	}
-	var out []seal.Rule
+	var out []encryption.Rule
 	for _, r := range config.Resources {
-		rule := seal.Rule{}
+		rule := encryption.Rule{}
 		for _, name := range r.Resources {
 			rule.Prefixes = append(rule.Prefixes, prefixes(name, defs)...)
 		}
@@ -81,14 +81,14 @@ func prefixes(name string, defs []*kind.Def) (out []string) {
 }
 
 // providers are the ways that an entry of the file names, one for each key.
-func providers(p *api.ProviderConfiguration, open kmsOpener) (out []seal.Provider, err error) {
-	add := func(keys []api.Key, way func(seal.Key) (seal.Provider, error)) error {
+func providers(p *api.ProviderConfiguration, open kmsOpener) (out []encryption.Provider, err error) {
+	add := func(keys []api.Key, way func(encryption.Key) (encryption.Provider, error)) error {
 		for _, k := range keys {
 			secret, err := base64.StdEncoding.DecodeString(k.Secret)
 			if err != nil {
 				return fmt.Errorf("key %s: %w", k.Name, err)
 			}
-			one, err := way(seal.Key{Name: k.Name, Secret: secret})
+			one, err := way(encryption.Key{Name: k.Name, Secret: secret})
 			if err != nil {
 				return err
 			}
@@ -98,13 +98,13 @@ func providers(p *api.ProviderConfiguration, open kmsOpener) (out []seal.Provide
 	}
 	switch {
 	case p.AESGCM != nil:
-		err = add(p.AESGCM.Keys, seal.AESGCM)
+		err = add(p.AESGCM.Keys, encryption.AESGCM)
 	case p.AESCBC != nil:
-		err = add(p.AESCBC.Keys, seal.AESCBC)
+		err = add(p.AESCBC.Keys, encryption.AESCBC)
 	case p.Secretbox != nil:
-		err = add(p.Secretbox.Keys, seal.Secretbox)
+		err = add(p.Secretbox.Keys, encryption.Secretbox)
 	case p.Identity != nil:
-		out = []seal.Provider{seal.Plain()}
+		out = []encryption.Provider{encryption.Plain()}
 	case p.KMS != nil && p.KMS.APIVersion != "v2":
 		err = fmt.Errorf("provider kms %s: version %q of the API of key management services is not supported; use a plugin for v2", p.KMS.Name, p.KMS.APIVersion)
 	case p.KMS != nil:
@@ -112,8 +112,8 @@ func providers(p *api.ProviderConfiguration, open kmsOpener) (out []seal.Provide
 		if oerr != nil {
 			return nil, oerr
 		}
-		one, oerr := seal.KMS(p.KMS.Name, plugin)
-		out, err = []seal.Provider{one}, oerr
+		one, oerr := encryption.KMS(p.KMS.Name, plugin)
+		out, err = []encryption.Provider{one}, oerr
 	}
 	return out, err
 }

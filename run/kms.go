@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	api "k8s.io/apiserver/pkg/apis/apiserver"
 
+	"proa.dev/store/encryption"
 	"proa.dev/store/kms"
-	"proa.dev/store/seal"
 )
 
 const (
@@ -67,7 +67,7 @@ func (k *kmsPlugins) reading() {
 }
 
 // plugin opens the plugin of a configuration, or finds the one that is open. It waits until the plugin has a key.
-func (k *kmsPlugins) plugin(ctx context.Context, c *api.KMSConfiguration) (seal.Envelope, error) {
+func (k *kmsPlugins) plugin(ctx context.Context, c *api.KMSConfiguration) (encryption.Envelope, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	name := kmsName{name: c.Name, endpoint: c.Endpoint}
@@ -169,7 +169,7 @@ func (uncalled) Open(context.Context, string, []byte) ([]byte, bool, error) {
 }
 
 // checkKMS checks what a configuration says about a plugin, and opens none.
-func checkKMS(c *api.KMSConfiguration) (seal.Envelope, error) {
+func checkKMS(c *api.KMSConfiguration) (encryption.Envelope, error) {
 	p, err := kms.New(kms.Config{Name: c.Name, Endpoint: c.Endpoint})
 	if err != nil {
 		return nil, err

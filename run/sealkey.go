@@ -24,7 +24,7 @@ import (
 	"proa.dev/kinds/gr"
 	"proa.dev/kv"
 	"proa.dev/server"
-	"proa.dev/store/seal"
+	"proa.dev/store/encryption"
 )
 
 // firstSealKey is the name of a key in a file of the first version, which had no names. Others have names of their own, or one that is
@@ -46,7 +46,7 @@ func (s *Server) sealed(ctx context.Context) (server.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.seal, err = seal.New(s.store, rules...); err != nil {
+	if s.seal, err = encryption.New(s.store, rules...); err != nil {
 		return nil, err
 	}
 	return s.seal, s.checkSealKeys(ctx)
@@ -54,7 +54,7 @@ func (s *Server) sealed(ctx context.Context) (server.Store, error) {
 
 // firstSealRules are how Secrets are encrypted where there are no keys: with a new key, or not at all if servers share the store. It is an
 // error if there are Secrets that need the keys.
-func (s *Server) firstSealRules(ctx context.Context) ([]seal.Rule, error) {
+func (s *Server) firstSealRules(ctx context.Context) ([]encryption.Rule, error) {
 	path := sealFile(s.DataDir)
 	if name, key, err := s.anySealed(ctx); err != nil {
 		return nil, err
@@ -64,9 +64,9 @@ func (s *Server) firstSealRules(ctx context.Context) ([]seal.Rule, error) {
 			"and the Secrets that only the lost key can read stay unreadable until they are deleted", path, name, key)
 	}
 	if len(s.EtcdServers) > 0 {
-		return []seal.Rule{{Prefixes: []string{secretsPrefix}, Providers: []seal.Provider{seal.Plain()}}}, nil
+		return []encryption.Rule{{Prefixes: []string{secretsPrefix}, Providers: []encryption.Provider{encryption.Plain()}}}, nil
 	}
-	keys := []seal.Key{newSealKey()}
+	keys := []encryption.Key{newSealKey()}
 	if err := writeSealKeys(path, keys, false); err != nil {
 		return nil, err
 	}
@@ -75,8 +75,8 @@ func (s *Server) firstSealRules(ctx context.Context) ([]seal.Rule, error) {
 
 // anySealed finds a Secret in the store that is encrypted, with the name of its key.
 func (s *Server) anySealed(ctx context.Context) (name, key string, err error) {
-	p, err := s.findSecret(ctx, func(p kv.Pair) bool { return seal.KeyName(p.Value) != "" })
-	return seal.KeyName(p.Value), p.Key, err
+	p, err := s.findSecret(ctx, func(p kv.Pair) bool { return encryption.KeyName(p.Value) != "" })
+	return encryption.KeyName(p.Value), p.Key, err
 }
 
 // findSecret returns the first Secret, as it is stored, that a function accepts; one without a key if there is none.
@@ -109,7 +109,7 @@ func (s *Server) checkSealKeys(ctx context.Context) error {
 	}
 	var bad kv.Pair
 	for _, p := range page.Pairs {
-		if seal.KeyName(p.Value) == "" {
+		if encryption.KeyName(p.Value) == "" {
 			continue
 		}
 		if bad = s.seal.Open(ctx, p); bad.Err == nil {
@@ -128,10 +128,10 @@ func (s *Server) checkSealKeys(ctx context.Context) error {
 }
 
 // sealRules are how values are encrypted. The error is fs.ErrNotExist if there is no file of keys.
-func (s *Server) sealRules(ctx context.Context) ([]seal.Rule, error) {
+func (s *Server) sealRules(ctx context.Context) ([]encryption.Rule, error) {
 	if s.Encryption != "" {
 		s.kms.reading()
-		return readEncryption(s.Encryption, s.defs, func(c *api.KMSConfiguration) (seal.Envelope, error) { return s.kms.plugin(ctx, c) })
+		return readEncryption(s.Encryption, s.defs, func(c *api.KMSConfiguration) (encryption.Envelope, error) { return s.kms.plugin(ctx, c) })
 	}
 	keys, err := sealKeys(sealFile(s.DataDir))
 	if err != nil {
@@ -141,23 +141,23 @@ func (s *Server) sealRules(ctx context.Context) ([]seal.Rule, error) {
 }
 
 // secretRules encrypt Secrets with the first of some keys.
-func secretRules(keys []seal.Key) ([]seal.Rule, error) {
-	r := seal.Rule{Prefixes: []string{secretsPrefix}}
+func secretRules(keys []encryption.Key) ([]encryption.Rule, error) {
+	r := encryption.Rule{Prefixes: []string{secretsPrefix}}
 	for _, k := range keys {
-		p, err := seal.AESGCM(k)
+		p, err := encryption.AESGCM(k)
 		if err != nil {
 			return nil, err
 		}
 		r.Providers = append(r.Providers, p)
 	}
-	return []seal.Rule{r}, nil
+	return []encryption.Rule{r}, nil
 }
 
 // sealFile is where the keys of a data folder are.
 func sealFile(dataDir string) string { return filepath.Join(dataDir, "pki", "secrets.key") }
 
 // sealKeys reads the keys, the one that encrypts first.
-func sealKeys(path string) ([]seal.Key, error) {
+func sealKeys(path string) ([]encryption.Key, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the key of the secrets: %w", err)
@@ -179,14 +179,14 @@ func lostSealKeys(path string) bool {
 }
 
 // parseSealKeys reads lines of "NAME KEY", the key in base64. A line without a name is that of the first key.
-func parseSealKeys(text []byte) (out []seal.Key, err error) {
+func parseSealKeys(text []byte) (out []encryption.Key, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
 		words := strings.Fields(lines.Text())
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
 			continue
 		}
-		k := seal.Key{Name: firstSealKey}
+		k := encryption.Key{Name: firstSealKey}
 		if len(words) == 2 {
 			k.Name, words = words[0], words[1:]
 		}
@@ -203,8 +203,8 @@ func parseSealKeys(text []byte) (out []seal.Key, err error) {
 }
 
 // newSealKey makes a key. Its name is derived from it, so that no two keys have the same.
-func newSealKey() seal.Key {
-	k := seal.Key{Secret: make([]byte, 32)}
+func newSealKey() encryption.Key {
+	k := encryption.Key{Secret: make([]byte, 32)}
 	_, _ = rand.Read(k.Secret) // never fails: the process ends if the kernel has no randomness
 	sum := sha256.Sum256(append([]byte("name of a key of Secrets\n"), k.Secret...))
 	k.Name = "key-" + hex.EncodeToString(sum[:6])
@@ -224,7 +224,7 @@ func RotateSealKey(dataDir string) (name string, err error) {
 		return "", err
 	}
 	k := newSealKey()
-	return k.Name, writeSealKeys(path, append([]seal.Key{k}, keys...), lostSealKeys(path))
+	return k.Name, writeSealKeys(path, append([]encryption.Key{k}, keys...), lostSealKeys(path))
 }
 
 // NewSealKey makes the file of keys of a data folder where it is lost. What the lost keys have encrypted stays unreadable.
@@ -236,11 +236,11 @@ func NewSealKey(dataDir string) (name string, err error) {
 		return "", err
 	}
 	k := newSealKey()
-	return k.Name, writeSealKeys(path, []seal.Key{k}, true)
+	return k.Name, writeSealKeys(path, []encryption.Key{k}, true)
 }
 
 // writeSealKeys writes a file of keys; lost says that there were others.
-func writeSealKeys(path string, keys []seal.Key, lost bool) error {
+func writeSealKeys(path string, keys []encryption.Key, lost bool) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("make the key of the secrets: %w", err)
 	}
@@ -287,8 +287,8 @@ func (s *Server) reseal(ctx context.Context) error {
 }
 
 // setSealRules takes over other keys, unless a Secret that can be decrypted now could not be any more.
-func (s *Server) setSealRules(ctx context.Context, rules []seal.Rule) error {
-	next, err := seal.New(s.store, rules...)
+func (s *Server) setSealRules(ctx context.Context, rules []encryption.Rule) error {
+	next, err := encryption.New(s.store, rules...)
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 	"proa.dev/kinds"
 	"proa.dev/kv"
 	"proa.dev/server"
+	"proa.dev/store/encryption"
 	"proa.dev/store/memory"
-	"proa.dev/store/seal"
 )
 
 // keyed is a server of a data folder as far as its keys go; shared means that others share its store.
@@ -67,7 +67,7 @@ func TestSealedSecretsMoveToExternalEtcd(t *testing.T) {
 		t.Errorf("stored as %q, %v", raw.Value, err)
 	}
 	other := t.TempDir()
-	if _, err := keyed(t, store, other, true).sealed(t.Context()); err == nil || !strings.Contains(err.Error(), seal.KeyName(raw.Value)) {
+	if _, err := keyed(t, store, other, true).sealed(t.Context()); err == nil || !strings.Contains(err.Error(), encryption.KeyName(raw.Value)) {
 		t.Errorf("without the key: %v", err)
 	}
 	fresh := emptyStore(t)
@@ -136,16 +136,16 @@ func TestKeysOfAnotherClusterAreNotTakenOver(t *testing.T) {
 	s := keyed(t, store, dir, false)
 	data := started(t, s)
 	putSecret(t, data, "a")
-	other, former := newSealKey(), must(t, func() ([]seal.Key, error) { return sealKeys(sealFile(dir)) })
-	rules := must(t, func() ([]seal.Rule, error) { return secretRules([]seal.Key{other}) })
+	other, former := newSealKey(), must(t, func() ([]encryption.Key, error) { return sealKeys(sealFile(dir)) })
+	rules := must(t, func() ([]encryption.Rule, error) { return secretRules([]encryption.Key{other}) })
 	if err := s.setSealRules(t.Context(), rules); err == nil || !strings.Contains(err.Error(), secretsPrefix+"ns/a") {
 		t.Errorf("the keys of another cluster: %v", err)
 	}
 	putSecret(t, data, "b")
-	if raw, _, err := store.Get(t.Context(), secretsPrefix+"ns/b"); err != nil || seal.KeyName(raw.Value) != former[0].Name {
-		t.Errorf("a Secret is encrypted with the key %q of another cluster, %v", seal.KeyName(raw.Value), err)
+	if raw, _, err := store.Get(t.Context(), secretsPrefix+"ns/b"); err != nil || encryption.KeyName(raw.Value) != former[0].Name {
+		t.Errorf("a Secret is encrypted with the key %q of another cluster, %v", encryption.KeyName(raw.Value), err)
 	}
-	rules = must(t, func() ([]seal.Rule, error) { return secretRules(append([]seal.Key{other}, former...)) })
+	rules = must(t, func() ([]encryption.Rule, error) { return secretRules(append([]encryption.Key{other}, former...)) })
 	if err := s.setSealRules(t.Context(), rules); err != nil {
 		t.Errorf("a key before the former ones: %v", err)
 	}

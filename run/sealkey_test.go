@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"proa.dev/kinds"
-	"proa.dev/store/seal"
+	"proa.dev/store/encryption"
 )
 
 func TestSealKeys(t *testing.T) {
@@ -24,7 +24,7 @@ func TestSealKeys(t *testing.T) {
 	if _, err := RotateSealKey(dir); err == nil || !strings.Contains(err.Error(), path+" is missing") || !strings.Contains(err.Error(), "new-secrets-key") {
 		t.Errorf("where there are no keys: %v", err)
 	}
-	if err := writeSealKeys(path, []seal.Key{newSealKey()}, false); err != nil {
+	if err := writeSealKeys(path, []encryption.Key{newSealKey()}, false); err != nil {
 		t.Fatal(err)
 	}
 	first, err := sealKeys(path)
@@ -43,7 +43,7 @@ func TestSealKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		name, err := RotateSealKey(dir)
-		if err != nil || slices.ContainsFunc(before, func(k seal.Key) bool { return k.Name == name }) {
+		if err != nil || slices.ContainsFunc(before, func(k encryption.Key) bool { return k.Name == name }) {
 			t.Fatal(name, err)
 		}
 		now, err := sealKeys(path)

@@ -44,8 +44,8 @@ import (
 	"proa.dev/server/usage"
 	"proa.dev/server/webhook"
 	"proa.dev/store"
+	"proa.dev/store/encryption"
 	"proa.dev/store/memory"
-	"proa.dev/store/seal"
 )
 
 // Server is a running control plane.
@@ -65,7 +65,7 @@ type Server struct {
 	// outside are the users that others know, and deciders decide what users may do.
 	outside  outside
 	deciders *deciders
-	seal     *seal.Sealed
+	seal     *encryption.Sealed
 	kms      *kmsPlugins
 	// placing is how the scheduler works, and what it remembers.
 	placing schedule.Config

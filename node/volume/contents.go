@@ -18,7 +18,7 @@ import (
 
 	"proa.dev/node/volume/downward"
 	"proa.dev/node/volume/files"
-	"proa.dev/node/volume/own"
+	"proa.dev/node/volume/fsgroup"
 )
 
 // medium is what contents are kept on.
@@ -62,7 +62,7 @@ func (v *Volumes) contents(ctx context.Context, p *corev1.Pod, name, plugin stri
 		if g == nil {
 			return nil
 		}
-		gift := own.Gift{Dir: dir, Group: *g, ReadOnly: true}
+		gift := fsgroup.Gift{Dir: dir, Group: *g, ReadOnly: true}
 		return gift.Give(ctx)
 	})
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"proa.dev/node/volume/fsgroup"
 	"proa.dev/node/volume/mounts"
-	"proa.dev/node/volume/own"
 )
 
 // extraGroup is a group that a volume asks for, if it is a number and the Pod does not have it anyway.
@@ -142,7 +142,7 @@ func (v *Volumes) give(ctx context.Context, p *corev1.Pod, dir string) error {
 	if g == nil {
 		return nil
 	}
-	gift := own.Gift{Dir: dir, Group: *g, Policy: p.Spec.SecurityContext.FSGroupChangePolicy}
+	gift := fsgroup.Gift{Dir: dir, Group: *g, Policy: p.Spec.SecurityContext.FSGroupChangePolicy}
 	shown := dir
 	if at := strings.Index(dir, string(p.UID)); at >= 0 {
 		shown = dir[at:]
@@ -157,7 +157,7 @@ func (v *Volumes) give(ctx context.Context, p *corev1.Pod, dir string) error {
 }
 
 // tellSlow tells people that giving a volume to a group takes long, until it is done.
-func (v *Volumes) tellSlow(p *corev1.Pod, shown string, gift *own.Gift, done chan struct{}) {
+func (v *Volumes) tellSlow(p *corev1.Pod, shown string, gift *fsgroup.Gift, done chan struct{}) {
 	const slow = "VolumePermissionChangeInProgress"
 	select {
 	case <-done:

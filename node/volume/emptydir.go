@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"proa.dev/kinds/quantity"
+	"proa.dev/node/volume/fsgroup"
 	"proa.dev/node/volume/mounts"
-	"proa.dev/node/volume/own"
 )
 
 // emptyDir makes a folder that lives as long as its Pod. Once it is ready it belongs to the containers: neither its mode nor
@@ -59,7 +59,7 @@ func (v *Volumes) emptyDir(ctx context.Context, p *corev1.Pod, name string, s *c
 		return nil, err
 	}
 	if g := group(p); g != nil {
-		gift := own.Gift{Dir: dir, Group: *g}
+		gift := fsgroup.Gift{Dir: dir, Group: *g}
 		_ = gift.Give(ctx)
 	}
 	return m, v.setReady(p.UID, name)

@@ -13,8 +13,8 @@ import (
 	stored "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 	kmsapi "k8s.io/kms/apis/v2"
 
+	"proa.dev/store/encryption"
 	"proa.dev/store/kms/kmstest"
-	"proa.dev/store/seal"
 )
 
 // plugin connects to a service, and has its key.
@@ -127,7 +127,7 @@ func TestAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Stop()
-	if err := p.Probe(t.Context()); !errors.Is(err, seal.ErrAway) || !errors.Is(p.Health(), seal.ErrAway) {
+	if err := p.Probe(t.Context()); !errors.Is(err, encryption.ErrAway) || !errors.Is(p.Health(), encryption.ErrAway) {
 		t.Errorf("got %v", err)
 	}
 	if got, stale := open(t, p, sealed); got != "v" || stale {
@@ -145,7 +145,7 @@ func TestAway(t *testing.T) {
 	if _, err := other.Seal(t.Context(), key, []byte("v")); err == nil {
 		t.Error("a plugin that was never there encrypts")
 	}
-	if _, _, err := other.Open(t.Context(), key, sealed); !errors.Is(err, seal.ErrAway) {
+	if _, _, err := other.Open(t.Context(), key, sealed); !errors.Is(err, encryption.ErrAway) {
 		t.Errorf("got %v", err)
 	}
 	s.Serve(t)

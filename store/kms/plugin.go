@@ -26,7 +26,7 @@ import (
 	stored "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 	kmsapi "k8s.io/kms/apis/v2"
 
-	"proa.dev/store/seal"
+	"proa.dev/store/encryption"
 )
 
 const (
@@ -244,7 +244,7 @@ func call[Q, A any](ctx context.Context, p *Plugin, method string, f func(contex
 	case codes.OK:
 		return got, nil
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.ResourceExhausted, codes.Aborted:
-		return nil, fmt.Errorf("%w: the plugin at %s does not answer: %w", seal.ErrAway, p.Endpoint, err)
+		return nil, fmt.Errorf("%w: the plugin at %s does not answer: %w", encryption.ErrAway, p.Endpoint, err)
 	}
 	return nil, err
 }

@@ -1,7 +1,7 @@
-// Package own gives the files of a volume to a group, so that the processes of a Pod with an fsGroup can use them. Containers
+// Package fsgroup gives the files of a volume to a group, so that the processes of a Pod with an fsGroup can use them. Containers
 // may change the volume meanwhile: nothing outside it is ever touched, because every step goes from an open folder to what is
 // in it, without following links.
-package own
+package fsgroup
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package own_test
+package fsgroup_test
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/node/volume/own"
+	"proa.dev/node/volume/fsgroup"
 )
 
 func asRoot(t *testing.T) {
@@ -76,7 +76,7 @@ func TestGive(t *testing.T) {
 			if err := os.Chmod(filepath.Join(dir, "d", "x"), 0o705); err != nil {
 				t.Fatal(err)
 			}
-			g := own.Gift{Dir: dir, Group: 1234, ReadOnly: c.readOnly}
+			g := fsgroup.Gift{Dir: dir, Group: 1234, ReadOnly: c.readOnly}
 			if err := g.Give(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestOnRootMismatch(t *testing.T) {
 	policy := corev1.FSGroupChangeOnRootMismatch
 	give := func() int64 {
 		t.Helper()
-		g := own.Gift{Dir: dir, Group: 7, Policy: &policy}
+		g := fsgroup.Gift{Dir: dir, Group: 7, Policy: &policy}
 		if err := g.Give(t.Context()); err != nil {
 			t.Fatal(err)
 		}

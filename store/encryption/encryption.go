@@ -1,10 +1,10 @@
-// Package seal encrypts the values of chosen keys on their way to the store and decrypts them on their way back, so that
+// Package encryption encrypts the values of chosen keys on their way to the store and decrypts them on their way back, so that
 // a copy of the data folder's database does not give secrets away. It wraps a store and is one to its callers.
 //
 // A sealed value is laid out as Kubernetes lays it out: "k8s:enc:", the provider, the name of the key, and what the provider
 // made of the value. A value without that was stored before sealing began, and passes as it is. What is not sealed as it
 // would be today is stale: to write it again is how keys are rotated.
-package seal
+package encryption
 
 import (
 	"bytes"

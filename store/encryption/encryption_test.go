@@ -1,4 +1,4 @@
-package seal_test
+package encryption_test
 
 import (
 	"bytes"
@@ -11,17 +11,17 @@ import (
 
 	"proa.dev/kv"
 	"proa.dev/store"
+	"proa.dev/store/encryption"
 	"proa.dev/store/memory"
-	"proa.dev/store/seal"
 	"proa.dev/store/storetest"
 )
 
 // rule seals keys with prefixes; the first key seals.
-func rule(t *testing.T, prefixes []string, keys ...seal.Key) seal.Rule {
+func rule(t *testing.T, prefixes []string, keys ...seal.Key) encryption.Rule {
 	t.Helper()
-	r := seal.Rule{Prefixes: prefixes}
+	r := encryption.Rule{Prefixes: prefixes}
 	for _, k := range keys {
-		p, err := seal.AESGCM(k)
+		p, err := encryption.AESGCM(k)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,8 +30,8 @@ func rule(t *testing.T, prefixes []string, keys ...seal.Key) seal.Rule {
 	return r
 }
 
-func key(name string, b byte) seal.Key {
-	return seal.Key{Name: name, Secret: bytes.Repeat([]byte{b}, 32)}
+func key(name string, b byte) encryption.Key {
+	return encryption.Key{Name: name, Secret: bytes.Repeat([]byte{b}, 32)}
 }
 
 func embed(t *testing.T) *store.Etcd {
@@ -46,7 +46,7 @@ func embed(t *testing.T) *store.Etcd {
 
 // whole is a sealed store with what the suite needs of an etcd besides.
 type whole struct {
-	*seal.Sealed
+	*encryption.Sealed
 	inner *store.Etcd
 }
 
@@ -56,7 +56,7 @@ func (w whole) Compact(ctx context.Context, rev int64) error { return w.inner.Co
 func TestSealedIsAStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Store {
 		inner := embed(t)
-		s, err := seal.New(inner, rule(t, []string{"/"}, key("k", 1)))
+		s, err := encryption.New(inner, rule(t, []string{"/"}, key("k", 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestSealedIsAStore(t *testing.T) {
 
 func TestOnlyChosenKeysAreSealed(t *testing.T) {
 	inner := embed(t)
-	s, err := seal.New(inner, rule(t, []string{"/registry/secrets/"}, key("one", 1)))
+	s, err := encryption.New(inner, rule(t, []string{"/registry/secrets/"}, key("one", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestOnlyChosenKeysAreSealed(t *testing.T) {
 func TestKeysAndForgeries(t *testing.T) {
 	inner := embed(t)
 	prefixes := []string{"/registry/secrets/"}
-	old, err := seal.New(inner, rule(t, prefixes, key("old", 1)))
+	old, err := encryption.New(inner, rule(t, prefixes, key("old", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestKeysAndForgeries(t *testing.T) {
 	if _, err := old.Commit(t.Context(), kv.Write{Key: k, Value: []byte("v")}); err != nil {
 		t.Fatal(err)
 	}
-	both, err := seal.New(inner, rule(t, prefixes, key("new", 2), key("old", 1)))
+	both, err := encryption.New(inner, rule(t, prefixes, key("new", 2), key("old", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestKeysAndForgeries(t *testing.T) {
 	if p, _, err := both.Get(t.Context(), k); err != nil || string(p.Value) != "v" || !p.Stale {
 		t.Errorf("the old key still reads: %q, stale %t, %v", p.Value, p.Stale, err)
 	}
-	lone, err := seal.New(inner, rule(t, prefixes, key("new", 2)))
+	lone, err := encryption.New(inner, rule(t, prefixes, key("new", 2)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestKeysAndForgeries(t *testing.T) {
 	if p, _, err := both.Get(t.Context(), "/registry/secrets/a/plain"); err != nil || string(p.Value) != "clear" || !p.Stale {
 		t.Errorf("plain: %q, stale %t, %v", p.Value, p.Stale, err)
 	}
-	for _, bad := range []seal.Key{{Name: "a:b", Secret: make([]byte, 32)}, {Name: "", Secret: make([]byte, 32)}, {Name: "x", Secret: make([]byte, 5)}} {
+	for _, bad := range []encryption.Key{{Name: "a:b", Secret: make([]byte, 32)}, {Name: "", Secret: make([]byte, 32)}, {Name: "x", Secret: make([]byte, 5)}} {
 		for way, make := range ways() {
 			if _, err := make(bad); err == nil {
 				t.Errorf("%s took key %+v", way, bad)
@@ -151,34 +151,34 @@ func TestKeysAndForgeries(t *testing.T) {
 		}
 	}
 	twice := rule(t, prefixes, key("a", 1), key("a", 2))
-	if _, err := seal.New(inner, twice); err == nil {
+	if _, err := encryption.New(inner, twice); err == nil {
 		t.Error("two keys of one name were taken")
 	}
-	if _, err := seal.New(inner, seal.Rule{Prefixes: prefixes}); err == nil {
+	if _, err := encryption.New(inner, encryption.Rule{Prefixes: prefixes}); err == nil {
 		t.Error("a rule without a provider was taken")
 	}
 }
 
-func ways() map[string]func(seal.Key) (seal.Provider, error) {
-	return map[string]func(seal.Key) (seal.Provider, error){"aesgcm": seal.AESGCM, "aescbc": seal.AESCBC, "secretbox": seal.Secretbox}
+func ways() map[string]func(encryption.Key) (encryption.Provider, error) {
+	return map[string]func(encryption.Key) (encryption.Provider, error){"aesgcm": encryption.AESGCM, "aescbc": encryption.AESCBC, "secretbox": encryption.Secretbox}
 }
 
 // TestWays takes values of many lengths through every provider, and through a change from each to each.
 func TestWays(t *testing.T) {
 	inner := embed(t)
-	s, err := seal.New(inner)
+	s, err := encryption.New(inner)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const k = "/registry/secrets/a/b"
 	set := func(providers ...seal.Provider) {
 		t.Helper()
-		if err := s.Set(seal.Rule{Prefixes: []string{"/registry/secrets/"}, Providers: providers}); err != nil {
+		if err := s.Set(encryption.Rule{Prefixes: []string{"/registry/secrets/"}, Providers: providers}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	rev := int64(0)
-	var all []seal.Provider
+	var all []encryption.Provider
 	for way, make := range ways() {
 		p, err := make(key(way, 3))
 		if err != nil {
@@ -200,7 +200,7 @@ func TestWays(t *testing.T) {
 				t.Fatalf("%s is stored as %q, %v", way, raw.Value, err)
 			}
 			// Whatever is written now, the former way is still read, and stale.
-			for _, first := range append(slices.Clone(all[:len(all)-1]), seal.Plain()) {
+			for _, first := range append(slices.Clone(all[:len(all)-1]), encryption.Plain()) {
 				set(first, p)
 				if got, _, err := s.Get(t.Context(), k); err != nil || !bytes.Equal(got.Value, value) || !got.Stale {
 					t.Fatalf("%s after a change: %q, stale %t, %v", way, got.Value, got.Stale, err)
@@ -221,7 +221,7 @@ func TestWays(t *testing.T) {
 		}
 	}
 	// Without encryption a value is stored as it is.
-	set(append([]seal.Provider{seal.Plain()}, all...)...)
+	set(append([]encryption.Provider{encryption.Plain()}, all...)...)
 	if _, err = s.Commit(t.Context(), kv.Write{Key: k, Value: []byte("clear"), Rev: rev}); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestWays(t *testing.T) {
 func TestOneValueThatCannotBeDecrypted(t *testing.T) {
 	inner := memory.New(memory.Config{})
 	t.Cleanup(func() { _ = inner.Close() })
-	s, err := seal.New(inner, rule(t, []string{"/registry/secrets/"}, key("one", 1)))
+	s, err := encryption.New(inner, rule(t, []string{"/registry/secrets/"}, key("one", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
