@@ -18,6 +18,7 @@ import (
 	utiljson "sigs.k8s.io/json"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/quantity"
 	"proa.dev/kv"
 )
 
@@ -55,6 +56,7 @@ type Codec struct {
 	proto                       *protobuf.Serializer
 	json, strict, yaml, ystrict *json.Serializer
 	fields                      interned
+	messages                    quantity.Messages
 }
 
 // New makes a codec of a scheme.

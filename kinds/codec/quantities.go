@@ -18,7 +18,7 @@ func (c *Codec) checkQuantities(data []byte, m Media, want schema.GroupVersionKi
 		if !quantity.Suspicious(data) || len(data) < len(envelope) || u.Unmarshal(data[len(envelope):]) != nil {
 			return nil
 		}
-		return c.eachType(u.GroupVersionKind(), want, into, func(t reflect.Type) error { return quantity.InProto(u.Raw, t) })
+		return c.eachType(u.GroupVersionKind(), want, into, func(t reflect.Type) error { return c.messages.InProto(u.Raw, t) })
 	case YAML:
 		data = quantity.SuspiciousYAML(data)
 	case JSON:

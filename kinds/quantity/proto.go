@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -21,15 +22,30 @@ const maxNumber = 1<<29 - 1
 // upper bits, entries of maps reach beyond their end, so that what is looked at here need not be what is decoded afterwards.
 var ErrMessage = errors.New("a message with quantities out of bounds, or texts like them, must be one that can be read in one way only")
 
-// InProto is InJSON for a message of protobuf, without the envelope that names its kind. Who calls it has seen that the message is Suspicious.
-func InProto(message []byte, into reflect.Type) error {
-	return inMessage(message, pointed(into), "", maxDepth)
+// Messages knows where in messages of protobuf there are quantities. It learns it of a type when it first sees one, and is safe for concurrent
+// use. The zero value is ready.
+type Messages struct{ types sync.Map } // by reflect.Type: map[uint64]way
+
+// way is a field that leads to quantities.
+type way struct {
+	name string // in JSON
+	to   reflect.Type
 }
 
-func inMessage(message []byte, t reflect.Type, path string, depth int) error {
-	if t == nil || t.Kind() != reflect.Struct && t.Kind() != reflect.Map || depth == 0 {
+// InProto is InJSON for a message of protobuf, without the envelope that names its kind. Who calls it has seen that the message is Suspicious.
+func (x *Messages) InProto(message []byte, into reflect.Type) error {
+	into = pointed(into)
+	if into == nil || len(x.ways(into)) == 0 {
 		return nil
 	}
+	return x.in(message, into, "", maxDepth)
+}
+
+func (x *Messages) in(message []byte, t reflect.Type, path string, depth int) error {
+	if depth == 0 {
+		return nil
+	}
+	ways := x.ways(t)
 	for len(message) > 0 {
 		tag, n := binary.Uvarint(message)
 		if n <= 0 || tag>>3 == 0 || tag>>3 > maxNumber {
@@ -51,8 +67,11 @@ func inMessage(message []byte, t reflect.Type, path string, depth int) error {
 			}
 			continue
 		}
-		of, name := field(t, tag>>3)
-		if err := inMessage(body, of, join(path, name), depth-1); err != nil {
+		w, ok := ways[tag>>3]
+		if !ok {
+			continue
+		}
+		if err := x.in(body, w.to, join(path, w.name), depth-1); err != nil {
 			return err
 		}
 	}
@@ -78,29 +97,60 @@ func fieldBody(wire uint64, from []byte) (body, rest []byte) {
 	return from[n : uint64(n)+size], from[uint64(n)+size:]
 }
 
-// field is the type of a message's field by its number, or nil, and the field's name in JSON.
-func field(t reflect.Type, number uint64) (reflect.Type, string) {
-	if t.Kind() == reflect.Map { // an entry is a message: its key is field 1
-		if number == 2 {
-			return pointed(t.Elem()), ""
-		}
-		return nil, ""
+// ways are the fields of a message that lead to quantities, by their numbers.
+func (x *Messages) ways(t reflect.Type) map[uint64]way {
+	if known, ok := x.types.Load(t); ok {
+		return known.(map[uint64]way)
 	}
-	if t.Kind() != reflect.Struct {
-		return nil, ""
-	}
-	wanted := strconv.FormatUint(number, 10)
-	for f := range t.Fields() {
-		parts := strings.SplitN(f.Tag.Get("protobuf"), ",", 3)
-		if len(parts) < 2 || parts[1] != wanted {
-			continue
-		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		of := pointed(f.Type)
-		if of.Kind() == reflect.Slice {
+	out := map[uint64]way{}
+	add := func(number uint64, name string, of reflect.Type) {
+		if of = pointed(of); of.Kind() == reflect.Slice {
 			of = pointed(of.Elem())
 		}
-		return of, name
+		if leads(of, map[reflect.Type]bool{}) {
+			out[number] = way{name, of}
+		}
 	}
-	return nil, ""
+	switch {
+	case t == reflect.TypeFor[resource.Quantity]():
+	case t.Kind() == reflect.Map: // an entry is a message: its key is field 1
+		add(2, "", t.Elem())
+	case t.Kind() == reflect.Struct:
+		for f := range t.Fields() {
+			parts := strings.SplitN(f.Tag.Get("protobuf"), ",", 3)
+			if len(parts) < 2 {
+				continue
+			}
+			if number, err := strconv.ParseUint(parts[1], 10, 64); err == nil {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				add(number, name, f.Type)
+			}
+		}
+	}
+	x.types.Store(t, out)
+	return out
+}
+
+// leads says that there may be a quantity somewhere in a type. seen are the types that have been looked at.
+func leads(t reflect.Type, seen map[reflect.Type]bool) bool {
+	t = pointed(t)
+	if t == reflect.TypeFor[resource.Quantity]() {
+		return true
+	}
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Slice, reflect.Map:
+		return leads(t.Elem(), seen)
+	case reflect.Struct:
+		for f := range t.Fields() {
+			if leads(f.Type, seen) {
+				return true
+			}
+		}
+	default:
+	}
+	return false
 }

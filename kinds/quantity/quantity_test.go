@@ -131,7 +131,7 @@ func TestInProto(t *testing.T) {
 		"a label":                                  {message(1, message(11, message(1, evil)+message(2, evil))), ""},
 		"broken":                                   {"\x12\x7f" + evil, unread},
 	} {
-		check(t, name, quantity.InProto([]byte(c.pod), reflect.TypeFor[*corev1.Pod]()), c.want)
+		check(t, name, new(quantity.Messages).InProto([]byte(c.pod), reflect.TypeFor[*corev1.Pod]()), c.want)
 	}
 }
 
@@ -146,7 +146,7 @@ func FuzzIn(f *testing.F) {
 			_ = json.Unmarshal(data, &pod)
 			bounded(t, &pod)
 		}
-		if !quantity.Suspicious(data) || quantity.InProto(data, reflect.TypeFor[corev1.Pod]()) == nil {
+		if !quantity.Suspicious(data) || new(quantity.Messages).InProto(data, reflect.TypeFor[corev1.Pod]()) == nil {
 			var pod corev1.Pod
 			_ = pod.Unmarshal(data)
 			bounded(t, &pod)
