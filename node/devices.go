@@ -17,9 +17,9 @@ import (
 	"proa.dev/node/cri"
 	"proa.dev/node/device"
 	"proa.dev/node/dra"
+	"proa.dev/node/nodestatus"
 	"proa.dev/node/plugin"
 	"proa.dev/node/pod"
-	"proa.dev/node/self"
 )
 
 // openDevices makes the parts that give Pods devices, and processors and memory of their own.
@@ -52,7 +52,7 @@ func (a *Agent) wake(all []types.UID) {
 }
 
 // counts are the resources of plugins, for the status of the node.
-func (a *Agent) counts() (d self.Devices) {
+func (a *Agent) counts() (d nodestatus.Devices) {
 	d.Capacity, d.Allocatable, d.Removed, d.Reset = a.devices.Counts()
 	return d
 }

@@ -16,7 +16,7 @@ import (
 	"proa.dev/node/cri"
 	"proa.dev/node/fact"
 	"proa.dev/node/logs"
-	"proa.dev/node/self"
+	"proa.dev/node/nodestatus"
 	"proa.dev/node/serve"
 )
 
@@ -40,14 +40,14 @@ func (a *Agent) openDoor() (err error) {
 	if a.notify, err = logs.NewNotify(); err != nil {
 		return err
 	}
-	a.cert = &self.Certificate{
+	a.cert = &nodestatus.Certificate{
 		File: filepath.Join(a.Dir, "pki", "serving.pem"), Issue: a.Issue, Log: a.Log, Former: a.ClientCAs,
 		Wanted: func() *x509.CertificateRequest {
 			n := a.node.Current()
 			if n == nil {
 				return nil
 			}
-			return self.ServingRequest(a.Name, n.Status.Addresses)
+			return nodestatus.ServingRequest(a.Name, n.Status.Addresses)
 		},
 	}
 	if err := a.cert.Load(); err != nil {

@@ -12,8 +12,8 @@ import (
 
 	"proa.dev/kinds/gr"
 	"proa.dev/node"
+	"proa.dev/node/nodestatus"
 	"proa.dev/node/runtime"
-	"proa.dev/node/self"
 	"proa.dev/node/volume/mounts"
 	images "proa.dev/test/images/build"
 )
@@ -83,7 +83,7 @@ func TestNodeThatCannotStartLeavesNoMount(t *testing.T) {
 	}
 	dir := filepath.Join(disk, "node")
 	_, err := node.Start(t.Context(), node.Config{
-		Config: self.Config{Name: "a"}, Dir: dir, Log: slog.New(slog.DiscardHandler),
+		Config: nodestatus.Config{Name: "a"}, Dir: dir, Log: slog.New(slog.DiscardHandler),
 		Own: runtime.Config{DataDir: filepath.Join(dir, "runtime"), BinDir: filepath.Join(disk, "nothing")},
 	})
 	if err == nil || !strings.Contains(err.Error(), "container runtime") {

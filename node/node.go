@@ -38,11 +38,11 @@ import (
 	"proa.dev/node/image"
 	"proa.dev/node/interruption"
 	"proa.dev/node/logs"
+	"proa.dev/node/nodestatus"
+	"proa.dev/node/objects"
 	"proa.dev/node/pod"
 	"proa.dev/node/probe"
-	"proa.dev/node/refs"
 	"proa.dev/node/runtime"
-	"proa.dev/node/self"
 	"proa.dev/node/serve"
 	"proa.dev/node/shutdown"
 	"proa.dev/node/source"
@@ -60,7 +60,7 @@ type Verify = image.Verify
 
 // Config is what an agent is told.
 type Config struct {
-	self.Config
+	nodestatus.Config
 	// Client speaks to the cluster as this node.
 	Client client.Client
 	// Dir has everything the agent keeps.
@@ -98,14 +98,14 @@ type Config struct {
 	// UnsafeSysctls may be set by Pods beside the safe ones.
 	UnsafeSysctls []string
 	// Issue makes the certificate with which the agent serves.
-	Issue     self.Issuer
+	Issue     nodestatus.Issuer
 	ClientCAs func() *x509.CertPool
 	// Record keeps what the starts of Pods spent at this hop; nil for nobody.
 	Record func(hop.Record)
 	// Numbers are those of other parts of the node, which /metrics has too; nil for none.
 	Numbers prometheus.Collector
 	// Checks are of other parts of the node, without which it is not ready.
-	Checks []self.Check
+	Checks []nodestatus.Check
 	Log    *slog.Logger
 }
 
@@ -116,8 +116,8 @@ type Agent struct {
 	cri        *cri.Client
 	name       string // of the runtime
 	groups     *cgroup.Tree
-	refs       *refs.Refs
-	node       *self.Node
+	refs       *objects.Refs
+	node       *nodestatus.Node
 	prober     *probe.Prober
 	pods       *pod.Manager
 	drivers    *csi.Drivers
@@ -129,7 +129,7 @@ type Agent struct {
 	thresholds []evict.Threshold
 	server     *serve.Server
 	listener   net.Listener
-	cert       *self.Certificate
+	cert       *nodestatus.Certificate
 	notify     *logs.Notify
 	apparmor   error // why the machine cannot enforce its profiles, nil if it can
 	sysctls    admit.Sysctls
@@ -171,7 +171,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	}
 	policy := cgroup.Policy{PodPids: c.PodPids, Exclusive: a.exclusive}
 	a.groups = cgroup.New(cgroup.Config{Host: host, Driver: c.Driver, Root: cgroup.RootFor(c.Dir), Policy: policy, Units: cgroup.FindUnits(), Log: c.Log})
-	a.refs = refs.New(c.Client, c.Log)
+	a.refs = objects.New(c.Client, c.Log)
 	if a.thresholds, err = evict.Parse(c.Eviction); err != nil {
 		return nil, fmt.Errorf("eviction: %w", err)
 	}
@@ -186,8 +186,8 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	if err := a.listen(); err != nil {
 		return nil, err
 	}
-	if a.node, err = self.New(c.Client, a.Config.Config, self.Parts{
-		Runtime: self.OfCRI(a.cri), Events: a.events, Pressed: func(t corev1.NodeConditionType) bool { return a.evictor.Pressed(t) },
+	if a.node, err = nodestatus.New(c.Client, a.Config.Config, nodestatus.Parts{
+		Runtime: nodestatus.OfCRI(a.cri), Events: a.events, Pressed: func(t corev1.NodeConditionType) bool { return a.evictor.Pressed(t) },
 		Evicting: a.evicting, Devices: a.counts, ShuttingDown: a.shutdown.Status, Moved: func() { a.cert.Poke() },
 		Volumes: func() ([]corev1.UniqueVolumeName, bool) { return a.volumes.InUse(), true }, Checks: c.Checks,
 	}, c.Log); err != nil {
@@ -198,7 +198,7 @@ func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	recorder := podEvents{a.events}
-	machine := (&self.Host{}).Machine()
+	machine := (&nodestatus.Host{}).Machine()
 	a.limits = container.Limits{Host: host, Memory: machine.Memory, Swap: machine.Swap, Policy: policy, Swapping: c.Swap, Pin: a.pin}
 	maker, err := container.New(container.Config{
 		Data: c.Dir, Refs: a.refs, Cluster: c.Client, Services: services, Events: recorder, Parent: a.groups.Parent,
@@ -414,7 +414,7 @@ func (a *Agent) noteNode(eventType, reason, message string) {
 }
 
 // kernel is the version of the running one.
-func kernel() string { return (&self.Host{}).Machine().Kernel }
+func kernel() string { return (&nodestatus.Host{}).Machine().Kernel }
 
 // uid is that of the Node, empty before it is registered.
 func (a *Agent) uid() types.UID {

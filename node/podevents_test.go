@@ -9,13 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/hop"
-	"proa.dev/node/self"
+	"proa.dev/node/nodestatus"
 )
 
 func TestSpentIsRecordedAtTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := hop.NewRecorder(10)
-		a := &Agent{Config: Config{Config: self.Config{Name: "n"}, Record: records.Add}}
+		a := &Agent{Config: Config{Config: nodestatus.Config{Name: "n"}, Record: records.Add}}
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", UID: "u", ResourceVersion: "7"}}
 		begin := time.Now()
 		time.Sleep(30 * time.Millisecond)

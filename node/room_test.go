@@ -26,8 +26,8 @@ import (
 	"proa.dev/node"
 	"proa.dev/node/container"
 	"proa.dev/node/evict"
+	"proa.dev/node/nodestatus"
 	"proa.dev/node/nodetest"
-	"proa.dev/node/self"
 	"proa.dev/proatest"
 	"proa.dev/run"
 	images "proa.dev/test/images/build"
@@ -56,9 +56,9 @@ func newRoom(t *testing.T, change func(*node.Config)) *room {
 	cluster := proatest.Start(t, proatest.Memory(), func(c *run.Config) { c.NodeRanges = []netip.Prefix{netip.PrefixFrom(address, address.BitLen())} })
 	as := cluster.Server.Client(&user.DefaultInfo{Name: "system:node:a", Groups: []string{user.NodesGroup, user.AllAuthenticated}})
 	r := &room{T: t, Client: cluster.Client, Room: rt, config: node.Config{
-		Config: self.Config{Name: "a", Addresses: []netip.Addr{address}, Version: "v1.37.1", Data: rt.Dir},
+		Config: nodestatus.Config{Name: "a", Addresses: []netip.Addr{address}, Version: "v1.37.1", Data: rt.Dir},
 		Client: as, Dir: filepath.Join(rt.Dir, "n"), Runtime: rt.Socket,
-		Issue: self.Ask(func() client.Client { return as }, certificatesv1.KubeletServingSignerName),
+		Issue: nodestatus.Ask(func() client.Client { return as }, certificatesv1.KubeletServingSignerName),
 		// How full the disk of this machine is says nothing about a node.
 		Eviction: evict.Settings{Hard: map[string]string{"memory.available": "1Mi"}}, ImageHigh: 100, ImageLow: 99,
 		DNS: container.DNS{Domain: "cluster.local", ResolvConf: container.FindResolvConf()},

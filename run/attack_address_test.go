@@ -21,7 +21,7 @@ import (
 	"proa.dev/client/remote"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/nodeaddress"
-	"proa.dev/node/self"
+	"proa.dev/node/nodestatus"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
@@ -31,7 +31,7 @@ type joined struct {
 	client.Client
 	t       *testing.T
 	cluster *proatest.Cluster
-	cert    *self.Certificate
+	cert    *nodestatus.Certificate
 }
 
 // join takes a node into the cluster with nothing but a token.
@@ -58,9 +58,9 @@ func join(t *testing.T, c *proatest.Cluster, name string) *joined {
 	believe := &tls.Config{RootCAs: c.Server.CA().Pool, MinVersion: tls.VersionTLS12}
 	token := open(remote.Config{TLS: believe, Token: func() (string, error) { return "abcdef.0123456789abcdef", nil }})
 	j := &joined{t: t, cluster: c}
-	j.cert = &self.Certificate{
-		File: filepath.Join(t.TempDir(), "client.pem"), Log: slog.New(slog.DiscardHandler), Wanted: func() *x509.CertificateRequest { return self.ClientRequest(name) },
-		Issue: self.Ask(func() client.Client { return token }, certificatesv1.KubeAPIServerClientKubeletSignerName),
+	j.cert = &nodestatus.Certificate{
+		File: filepath.Join(t.TempDir(), "client.pem"), Log: slog.New(slog.DiscardHandler), Wanted: func() *x509.CertificateRequest { return nodestatus.ClientRequest(name) },
+		Issue: nodestatus.Ask(func() client.Client { return token }, certificatesv1.KubeAPIServerClientKubeletSignerName),
 	}
 	if err := j.cert.Load(); err != nil {
 		t.Fatal(err)
@@ -108,8 +108,8 @@ func nodeAddresses(addresses []string) (out []corev1.NodeAddress) {
 }
 
 // serving asks for a certificate to serve with.
-func (j *joined) serving(ctx context.Context, name string, addresses ...string) (*self.Certificate, error) {
-	want := &x509.CertificateRequest{Subject: self.ClientRequest(name).Subject}
+func (j *joined) serving(ctx context.Context, name string, addresses ...string) (*nodestatus.Certificate, error) {
+	want := &x509.CertificateRequest{Subject: nodestatus.ClientRequest(name).Subject}
 	for _, a := range addresses {
 		if ip := net.ParseIP(a); ip != nil {
 			want.IPAddresses = append(want.IPAddresses, ip)
@@ -117,9 +117,9 @@ func (j *joined) serving(ctx context.Context, name string, addresses ...string) 
 			want.DNSNames = append(want.DNSNames, a)
 		}
 	}
-	cert := &self.Certificate{
+	cert := &nodestatus.Certificate{
 		File: filepath.Join(j.t.TempDir(), "serving.pem"), Log: slog.New(slog.DiscardHandler), Wanted: func() *x509.CertificateRequest { return want },
-		Issue: self.Ask(func() client.Client { return j.Client }, certificatesv1.KubeletServingSignerName),
+		Issue: nodestatus.Ask(func() client.Client { return j.Client }, certificatesv1.KubeletServingSignerName),
 	}
 	if err := cert.Load(); err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (j *joined) askInVain(own string, bad []string) {
 }
 
 // trustedByNobody uses the certificate that a node serves with against the API and its clients.
-func (j *joined) trustedByNobody(cert *self.Certificate) {
+func (j *joined) trustedByNobody(cert *nodestatus.Certificate) {
 	j.t.Helper()
 	leaf, pool := cert.Current().Leaf, x509.NewCertPool()
 	pool.AppendCertsFromPEM(j.cluster.Config.CAData)

@@ -23,8 +23,8 @@ import (
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
 	"proa.dev/node/event"
+	"proa.dev/node/objects"
 	"proa.dev/node/plugin"
-	"proa.dev/node/refs"
 )
 
 // timeout bounds every call of a driver.
@@ -38,7 +38,7 @@ type Config struct {
 	// Dir is the data folder of the agent, Node the name of the node.
 	Dir, Node string
 	Client    client.Client
-	Refs      *refs.Refs
+	Refs      *objects.Refs
 	Events    event.Recorder
 	Log       *slog.Logger
 }

@@ -24,8 +24,8 @@ import (
 	"proa.dev/kinds/gr"
 	"proa.dev/node/clustertest"
 	"proa.dev/node/csi"
+	"proa.dev/node/objects"
 	"proa.dev/node/plugin"
-	"proa.dev/node/refs"
 	"proa.dev/node/volume"
 	"proa.dev/node/volume/mounts"
 )
@@ -35,7 +35,7 @@ type world struct {
 	*clustertest.World
 	t       *testing.T
 	dir     string
-	refs    *refs.Refs
+	refs    *objects.Refs
 	stop    func()
 	drivers *csi.Drivers
 	*volume.Volumes
@@ -69,7 +69,7 @@ func start(t *testing.T) *world {
 // begin starts an agent that knows nothing.
 func (w *world) begin() {
 	log := slog.New(slog.NewTextHandler(w.Output(), nil))
-	w.refs = refs.New(w.Agent, log)
+	w.refs = objects.New(w.Agent, log)
 	w.drivers = csi.New(csi.Config{Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Events: w, Log: log})
 	w.Volumes = volume.New(volume.Parts{
 		Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Events: w, Drivers: w.drivers, Log: log,

@@ -18,8 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	plugins "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"proa.dev/node/nodestatus"
 	"proa.dev/node/plugin"
-	"proa.dev/node/self"
 	"proa.dev/node/topology"
 )
 
@@ -106,7 +106,7 @@ func (m *Manager) accept(version, resource, endpoint string) error {
 	switch {
 	case version != plugins.Version:
 		return fmt.Errorf("requested API version %q is not supported by kubelet. Supported versions are %q", version, plugins.SupportedVersions)
-	case !self.Extended(corev1.ResourceName(resource)):
+	case !nodestatus.Extended(corev1.ResourceName(resource)):
 		return fmt.Errorf("the ResourceName %q is invalid", resource)
 	case endpoint == "" || strings.ContainsAny(endpoint, "/\x00"):
 		return fmt.Errorf("the endpoint %q is no name of a socket in the folder of device plugins", endpoint)
@@ -130,7 +130,7 @@ func (h *handler) Register(ctx context.Context, i plugin.Info) error {
 	if !slices.Contains(i.Versions, plugins.Version) {
 		return fmt.Errorf("manifest version, %q, is not among supported versions %q", i.Versions, plugins.SupportedVersions)
 	}
-	if !self.Extended(corev1.ResourceName(i.Name)) {
+	if !nodestatus.Extended(corev1.ResourceName(i.Name)) {
 		return fmt.Errorf("invalid name of device plugin socket: %q", i.Name)
 	}
 	return h.m.connect(ctx, h.life, h.wg, i.Name, i.Endpoint)

@@ -12,12 +12,12 @@ import (
 	"syscall"
 	"time"
 
-	"proa.dev/node/apart"
+	"proa.dev/node/subprocess"
 )
 
 // process is a containerd or a shim that this package started, or that an earlier agent did.
 type process struct {
-	*apart.Process
+	*subprocess.Process
 	program, config string
 	began           time.Time
 }
@@ -28,7 +28,7 @@ const killAfter = 10 * time.Second
 // spawn starts containerd.
 func (r *Runtime) spawn() (*process, error) {
 	program := filepath.Join(r.config.BinDir, "containerd")
-	p, err := apart.Start(apart.Command{
+	p, err := subprocess.Start(subprocess.Command{
 		Program: program, Args: []string{"--config", r.file}, Env: environment(os.Environ(), r.config.BinDir), Log: r.layout.log, Namespace: r.config.NetNS,
 	})
 	if err != nil {
@@ -68,7 +68,7 @@ func findContainerd(l layout) (*process, error) {
 		p.Release()
 		return nil, nil //nolint:nilerr // it has just ended
 	}
-	p.config = apart.Words(p.Pid)[2]
+	p.config = subprocess.Words(p.Pid)[2]
 	return p, nil
 }
 
@@ -80,16 +80,16 @@ func processes(match func(args []string) bool) (out []*process, err error) {
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || !match(apart.Words(pid)) {
+		if err != nil || !match(subprocess.Words(pid)) {
 			continue
 		}
-		p, err := apart.Hold(pid)
+		p, err := subprocess.Hold(pid)
 		if err != nil || p == nil {
 			continue // it has ended
 		}
 		// Once it is held, look again: the number may have gone to another one in between.
 		info, err := os.Stat("/proc/" + e.Name())
-		if err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) || !match(apart.Words(pid)) {
+		if err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) || !match(subprocess.Words(pid)) {
 			p.Release()
 			continue
 		}

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"proa.dev/node/apart"
 	"proa.dev/node/cri"
+	"proa.dev/node/subprocess"
 )
 
 // needParts skips a test that runs containers where that cannot be.
@@ -75,7 +75,7 @@ func leftovers(t testing.TB, c Config) (out []string) {
 		t.Error(err)
 	}
 	for _, p := range found {
-		out = append(out, fmt.Sprint(p.Pid, apart.Words(p.Pid)))
+		out = append(out, fmt.Sprint(p.Pid, subprocess.Words(p.Pid)))
 		p.Release()
 	}
 	roots, err := hierarchies()
@@ -146,7 +146,7 @@ func runPause(t *testing.T, r *Runtime, client *cri.Client, c Config) string {
 	sandbox := pauseSandbox(c, "1")
 	run, err := client.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: sandbox})
 	if err != nil {
-		t.Fatalf("run a sandbox: %v\n%s", err, apart.Tail(r.layout.log))
+		t.Fatalf("run a sandbox: %v\n%s", err, subprocess.Tail(r.layout.log))
 	}
 	made, err := client.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: run.PodSandboxId, SandboxConfig: sandbox, Config: pauseContainer()})
 	if err != nil {

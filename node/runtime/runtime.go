@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"proa.dev/node/apart"
 	"proa.dev/node/cri"
+	"proa.dev/node/subprocess"
 )
 
 // Config says what the runtime of a node is like. DataDir and BinDir must be set; the rest may be left out.
@@ -137,7 +137,7 @@ func (r *Runtime) start(ctx context.Context) error {
 	run, cancel := context.WithCancel(ctx)
 	r.cancel = cancel
 	r.tasks.Go(func() { r.supervise(run) })
-	r.tasks.Go(func() { apart.BoundLog(run, r.layout.log, r.config.LogBytes, r.log) })
+	r.tasks.Go(func() { subprocess.BoundLog(run, r.layout.log, r.config.LogBytes, r.log) })
 	return r.ensurePause(ctx)
 }
 
@@ -222,7 +222,7 @@ func (r *Runtime) ready(ctx context.Context, p *process) error {
 		}
 		select {
 		case <-p.Done:
-			return fmt.Errorf("containerd ended while it started; %s has its log, which ends\n%s", r.layout.log, apart.Tail(r.layout.log))
+			return fmt.Errorf("containerd ended while it started; %s has its log, which ends\n%s", r.layout.log, subprocess.Tail(r.layout.log))
 		case <-ctx.Done():
 			return fmt.Errorf("containerd does not answer at %s: %w", r.layout.socket, errors.Join(ctx.Err(), err))
 		case <-time.After(5 * time.Millisecond):

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode"
 
-	"proa.dev/node/apart"
+	"proa.dev/node/subprocess"
 )
 
 func (c Config) withDefaults() Config {
@@ -24,7 +24,7 @@ func (c Config) withDefaults() Config {
 		c.LogLevel = "warn"
 	}
 	if c.LogBytes == 0 {
-		c.LogBytes = apart.LogBytes
+		c.LogBytes = subprocess.LogBytes
 	}
 	if c.CNIConfDir == "" {
 		c.CNIConfDir = newLayout(c.DataDir).network

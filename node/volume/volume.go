@@ -24,7 +24,7 @@ import (
 	"proa.dev/client"
 	"proa.dev/node/cri"
 	"proa.dev/node/event"
-	"proa.dev/node/refs"
+	"proa.dev/node/objects"
 )
 
 // patience is how long Mount tries before it says what is missing; the next call goes on.
@@ -35,7 +35,7 @@ type Parts struct {
 	// Dir is the data folder of the agent, Node the name of the node.
 	Dir, Node string
 	Client    client.Client
-	Refs      *refs.Refs
+	Refs      *objects.Refs
 	Events    event.Recorder
 	Images    Images
 	// Drivers mount what storage drivers provide; nil where there are none.

@@ -20,7 +20,7 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/node/clustertest"
 	"proa.dev/node/cri"
-	"proa.dev/node/refs"
+	"proa.dev/node/objects"
 	"proa.dev/node/volume"
 	"proa.dev/node/volume/mounts"
 )
@@ -29,7 +29,7 @@ import (
 type world struct {
 	*clustertest.World
 	dir  string
-	refs *refs.Refs
+	refs *objects.Refs
 	kill func()
 	*volume.Volumes
 }
@@ -58,7 +58,7 @@ func (w *world) restart() {
 		w.kill()
 		w.refs.Close()
 	}
-	w.refs = refs.New(w.Agent, log)
+	w.refs = objects.New(w.Agent, log)
 	w.Volumes = volume.New(volume.Parts{
 		Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Events: w, Images: w, Log: log,
 		Allocatable: func() corev1.ResourceList {

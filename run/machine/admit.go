@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"proa.dev/node/self"
+	"proa.dev/node/nodestatus"
 )
 
 // admit gives a further node what it would otherwise get for a token: the certificates of the authority, and one of its own.
@@ -18,9 +18,9 @@ func (s *Machine) admit(ctx context.Context, f further) (fresh bool, err error) 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return false, fmt.Errorf("make the folder of the node: %w", err)
 	}
-	cert := &self.Certificate{
+	cert := &nodestatus.Certificate{
 		File: filepath.Join(dir, clientFile), Log: s.Log(), Issue: s.vouch,
-		Wanted: func() *x509.CertificateRequest { return self.ClientRequest(f.name) },
+		Wanted: func() *x509.CertificateRequest { return nodestatus.ClientRequest(f.name) },
 	}
 	file, ca := filepath.Join(dir, caFile), s.CA()
 	// An agent that knows who signs learns the rest of the bundle by itself.
@@ -30,7 +30,7 @@ func (s *Machine) admit(ctx context.Context, f further) (fresh bool, err error) 
 		if err := os.Remove(cert.File); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, fmt.Errorf("remove an old certificate: %w", err)
 		}
-		if err := self.Put(file, ca.PEM); err != nil {
+		if err := nodestatus.Put(file, ca.PEM); err != nil {
 			return false, fmt.Errorf("tell the node who vouches for the server: %w", err)
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"proa.dev/client"
 	"proa.dev/client/remote"
 	"proa.dev/kinds/gr"
-	"proa.dev/node/self"
+	"proa.dev/node/nodestatus"
 	"proa.dev/run"
 )
 
@@ -54,9 +54,9 @@ func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onR
 		return err
 	}
 	defer kubelet.Close()
-	cert.Issue = self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeAPIServerClientKubeletSignerName)
+	cert.Issue = nodestatus.Ask(func() client.Client { return kubelet }, certificatesv1.KubeAPIServerClientKubeletSignerName)
 	cert.Changed = kubelet.Renew
-	if err := self.CheckFree(ctx, kubelet, self.Config{Name: c.Node.Name, Data: nodeDir(c.DataDir)}, log); self.IsTaken(err) {
+	if err := nodestatus.CheckFree(ctx, kubelet, nodestatus.Config{Name: c.Node.Name, Data: nodeDir(c.DataDir)}, log); nodestatus.IsTaken(err) {
 		return err
 	}
 	l := &learner{client: kubelet, file: settingsFile(c.DataDir), log: log}
@@ -81,7 +81,7 @@ func RunAgent(ctx context.Context, config run.AgentConfig, log *slog.Logger, onR
 	return c.runAs(ctx, l, learned, func(ctx context.Context, c *agent) {
 		p := place{
 			NodeConfig: c.Node, dataDir: c.DataDir, client: &roleClient{kubelet, c.Node.Name}, serviceCIDRs: c.ServiceCIDRs, clusterCIDRs: c.ClusterCIDRs(), find: c.wayTo,
-			issue:     self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
+			issue:     nodestatus.Ask(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
 			clientCAs: known.Pool, log: log, servers: &servers{c.Server, speaks, known}, persist: persist, refused: refused,
 		}
 		persist(ctx, "node", func() error { return p.run(ctx) })
@@ -98,9 +98,9 @@ const (
 type agent struct{ run.AgentConfig }
 
 // join is the certificate with which the node speaks: what it has, or a new one for its token, if joined says so.
-func (c *agent) join(ctx context.Context, dir string, pool *x509.CertPool, log *slog.Logger) (cert *self.Certificate, joined bool, err error) {
-	cert = &self.Certificate{
-		File: filepath.Join(dir, clientFile), Log: log, Wanted: func() *x509.CertificateRequest { return self.ClientRequest(c.Node.Name) },
+func (c *agent) join(ctx context.Context, dir string, pool *x509.CertPool, log *slog.Logger) (cert *nodestatus.Certificate, joined bool, err error) {
+	cert = &nodestatus.Certificate{
+		File: filepath.Join(dir, clientFile), Log: log, Wanted: func() *x509.CertificateRequest { return nodestatus.ClientRequest(c.Node.Name) },
 	}
 	if err := cert.Load(); err != nil {
 		return nil, false, err
@@ -123,10 +123,10 @@ func (c *agent) join(ctx context.Context, dir string, pool *x509.CertPool, log *
 		return nil, false, err
 	}
 	defer first.Close()
-	cert.Issue = self.Ask(func() client.Client { return first }, certificatesv1.KubeAPIServerClientKubeletSignerName)
+	cert.Issue = nodestatus.Ask(func() client.Client { return first }, certificatesv1.KubeAPIServerClientKubeletSignerName)
 	log.InfoContext(ctx, "the node asks for its certificate; where nobody approves that by itself, see \"kubectl get certificatesigningrequests\" and approve it", "node", c.Node.Name)
 	err = cert.Renew(ctx)
-	if self.IsRefused(err) { // the cluster says why, and what to do
+	if nodestatus.IsRefused(err) { // the cluster says why, and what to do
 		return nil, false, fmt.Errorf("join the cluster at %s as node %s: %w", c.Server, c.Node.Name, err)
 	}
 	if err != nil {
@@ -170,14 +170,14 @@ func (c *agent) firstLogin(pool *x509.CertPool) (as remote.Config, hint string, 
 }
 
 // isForADay says that a certificate is one of the short-lived that the server of proa gives for a token.
-func isForADay(cert *self.Certificate) bool {
+func isForADay(cert *nodestatus.Certificate) bool {
 	pair := cert.Current()
 	return pair != nil && pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore) <= 48*time.Hour
 }
 
 // replaceFirst replaces the certificate that a token gave, which is good for a day, as soon as the node is registered. Otherwise
 // a machine that is switched off on its first day would have to join again.
-func (c *agent) replaceFirst(ctx context.Context, kubelet client.Client, cert *self.Certificate, log *slog.Logger) {
+func (c *agent) replaceFirst(ctx context.Context, kubelet client.Client, cert *nodestatus.Certificate, log *slog.Logger) {
 	renew := func() error {
 		looking, stop := context.WithCancel(ctx)
 		defer stop()

@@ -23,7 +23,7 @@ import (
 	"proa.dev/client/remote"
 	"proa.dev/kinds/gr"
 	"proa.dev/kinds/nodejoin"
-	"proa.dev/node/self"
+	"proa.dev/node/nodestatus"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
@@ -63,7 +63,7 @@ func (j *joining) agent(t *testing.T, name, id, node string) *agent {
 	return &agent{run.AgentConfig{Server: j.Config.Host, Token: token.String(), Config: run.Config{Node: run.NodeConfig{Name: name}}}}
 }
 
-func life(c *self.Certificate) time.Duration {
+func life(c *nodestatus.Certificate) time.Duration {
 	return c.Current().Leaf.NotAfter.Sub(c.Current().Leaf.NotBefore)
 }
 
@@ -159,7 +159,7 @@ func TestFirstCertificateIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer kubelet.Close()
-	cert.Issue = self.Ask(func() client.Client { return kubelet }, certificatesv1.KubeAPIServerClientKubeletSignerName)
+	cert.Issue = nodestatus.Ask(func() client.Client { return kubelet }, certificatesv1.KubeAPIServerClientKubeletSignerName)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

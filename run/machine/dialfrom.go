@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"proa.dev/node/self"
+	"proa.dev/node/nodestatus"
 )
 
 // dialFunc is the type of http.Transport.DialContext.
@@ -24,7 +24,7 @@ const (
 // claims must be allowed by an administrator.
 func dialFrom(own []netip.Addr) dialFunc {
 	plain := &net.Dialer{Timeout: dialPatience, KeepAlive: 30 * time.Second}
-	host := &self.Host{}
+	host := &nodestatus.Host{}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		for _, ip := range own {
 			if !fits(ip, addr) || !host.Has(ip) {

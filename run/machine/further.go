@@ -22,8 +22,8 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/localpath"
 	"proa.dev/network/link"
-	"proa.dev/node/apart"
 	"proa.dev/node/netns"
+	"proa.dev/node/subprocess"
 	"proa.dev/run"
 )
 
@@ -212,7 +212,7 @@ func (s *Machine) runAgent(ctx context.Context, f further) error {
 	defer wg.Wait()
 	beside, stop := context.WithCancel(ctx)
 	defer stop()
-	wg.Go(func() { apart.BoundLog(beside, f.log(), apart.LogBytes, s.Log()) })
+	wg.Go(func() { subprocess.BoundLog(beside, f.log(), subprocess.LogBytes, s.Log()) })
 	wg.Go(func() { s.shareImages(beside, f) })
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
@@ -231,7 +231,7 @@ func (s *Machine) runAgent(ctx context.Context, f further) error {
 }
 
 // adopt finds the agent that an earlier server has left running. One that was started differently is ended.
-func (s *Machine) adopt(ctx context.Context, f further) (*apart.Process, error) {
+func (s *Machine) adopt(ctx context.Context, f further) (*subprocess.Process, error) {
 	fresh, err := s.admit(ctx, f)
 	if err != nil {
 		return nil, err
@@ -251,7 +251,7 @@ func (s *Machine) adopt(ctx context.Context, f further) (*apart.Process, error) 
 }
 
 // startAgent starts the agent of a node in its network namespace, with all that it needs to know.
-func (s *Machine) startAgent(f further) (*apart.Process, error) {
+func (s *Machine) startAgent(f further) (*subprocess.Process, error) {
 	if err := shareArchives(imageDir(s.DataDir), imageDir(f.dir)); err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (s *Machine) startAgent(f further) (*apart.Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	return apart.Start(apart.Command{Program: self, Args: s.agentArgs(f), Log: f.log(), Namespace: f.netns()})
+	return subprocess.Start(subprocess.Command{Program: self, Args: s.agentArgs(f), Log: f.log(), Namespace: f.netns()})
 }
 
 // agentArgs are the words that the agent of a node is started with: what the server was told about nodes, but for what only
@@ -361,12 +361,12 @@ func (s *Machine) removeVolume(ctx context.Context, pv *corev1.PersistentVolume)
 }
 
 // holderOf is the process that runs what is in a folder, see Hold; nil if none does.
-func holderOf(dir string) (*apart.Process, error) {
+func holderOf(dir string) (*subprocess.Process, error) {
 	pid, err := run.Holder(dir)
 	if err != nil || pid == 0 {
 		return nil, err
 	}
-	p, err := apart.Hold(pid)
+	p, err := subprocess.Hold(pid)
 	if err != nil || p == nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"proa.dev/node/self"
+	"proa.dev/node/nodestatus"
 	"proa.dev/run"
 	"proa.dev/run/pki"
 )
@@ -58,9 +58,9 @@ func TestJoinByKubeconfig(t *testing.T) {
 		t.Fatalf("with a bootstrap token: %v %v", joined, err)
 	}
 
-	issued := &self.Certificate{
+	issued := &nodestatus.Certificate{
 		File: filepath.Join(t.TempDir(), clientFile), Log: log, Issue: (&Machine{Server: j.Server}).vouch,
-		Wanted: func() *x509.CertificateRequest { return self.ClientRequest("b") },
+		Wanted: func() *x509.CertificateRequest { return nodestatus.ClientRequest("b") },
 	}
 	if err := issued.Load(); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 	"proa.dev/network/link"
 	"proa.dev/network/route"
-	"proa.dev/node/apart"
+	"proa.dev/node/subprocess"
 	"proa.dev/run"
 )
 
@@ -71,6 +71,6 @@ func (s *Machine) Start(ctx context.Context, wg *sync.WaitGroup) {
 		s.beginGateway(ctx, wg)
 	}
 	// "proa up" lets the server write there; who starts it otherwise takes care of its words.
-	wg.Go(func() { apart.BoundLog(ctx, filepath.Join(s.DataDir, "server.log"), apart.LogBytes, s.Log()) })
+	wg.Go(func() { subprocess.BoundLog(ctx, filepath.Join(s.DataDir, "server.log"), subprocess.LogBytes, s.Log()) })
 	wg.Go(func() { s.Persist(ctx, "further-nodes", func() error { return s.furtherNodes(ctx) }) })
 }

@@ -35,8 +35,8 @@ import (
 	"proa.dev/node"
 	"proa.dev/node/cgroup"
 	"proa.dev/node/container"
+	"proa.dev/node/nodestatus"
 	"proa.dev/node/runtime"
-	"proa.dev/node/self"
 	"proa.dev/run"
 )
 
@@ -49,7 +49,7 @@ type place struct {
 	serviceCIDRs, clusterCIDRs []netip.Prefix
 	// find finds the node's address where none is set.
 	find      func() (netip.Addr, error)
-	issue     self.Issuer
+	issue     nodestatus.Issuer
 	clientCAs func() *x509.CertPool
 	// join leads the server's requests for the node to a handler; nil where they come over the network.
 	join func(*node.Agent) (leave func(), err error)
@@ -98,7 +98,7 @@ func (p *place) run(ctx context.Context) error {
 	if err := os.Chmod(p.dataDir, 0o711); err != nil { //nolint:gosec // G302: see above
 		return fmt.Errorf("let Pods pass through the data folder: %w", err)
 	}
-	if err := self.CheckFree(ctx, p.client, config.Config, p.log); err != nil {
+	if err := nodestatus.CheckFree(ctx, p.client, config.Config, p.log); err != nil {
 		return err
 	}
 	agent, err := node.Start(ctx, config)
@@ -291,7 +291,7 @@ func (p *place) config() (node.Config, error) {
 		return node.Config{}, err
 	}
 	return node.Config{
-		Config: self.Config{
+		Config: nodestatus.Config{
 			Name: p.Name, Addresses: p.IPs, Find: p.find, Labels: p.Labels, Taints: p.Taints, ProviderID: p.ProviderID, Cloud: p.Cloud, MaxPods: p.MaxPods, Port: int32(p.Port), Version: run.Version().GitVersion, Data: dir,
 			SystemReserved: p.SystemReserved, KubeReserved: p.KubeReserved,
 		},
@@ -309,10 +309,10 @@ func (p *place) config() (node.Config, error) {
 }
 
 // checks are those without which the node is not ready.
-func (p *place) checks() []self.Check {
-	out := []self.Check{{Name: "a part of the node", Fn: p.checkParts}}
+func (p *place) checks() []nodestatus.Check {
+	out := []nodestatus.Check{{Name: "a part of the node", Fn: p.checkParts}}
 	if p.refused != nil {
-		out = append(out, self.Check{Name: "what the node knows of the cluster", Fn: p.refused.check})
+		out = append(out, nodestatus.Check{Name: "what the node knows of the cluster", Fn: p.refused.check})
 	}
 	return out
 }

@@ -23,7 +23,7 @@ import (
 	"proa.dev/client"
 	"proa.dev/client/remote"
 	"proa.dev/kinds/gr"
-	"proa.dev/node/self"
+	"proa.dev/node/nodestatus"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
@@ -166,9 +166,9 @@ func TestForbiddenWatch(t *testing.T) {
 	changed := make(chan error, 10)
 	w := &refusedWatches{node: "a", log: slog.New(slog.DiscardHandler), failed: map[schema.GroupResource]error{}}
 	p := place{refused: w}
-	cert := &self.Certificate{
+	cert := &nodestatus.Certificate{
 		File: filepath.Join(t.TempDir(), clientFile), Log: w.log, Issue: (&Machine{Server: c.Server}).vouch,
-		Wanted: func() *x509.CertificateRequest { return self.ClientRequest("a") },
+		Wanted: func() *x509.CertificateRequest { return nodestatus.ClientRequest("a") },
 	}
 	if err := errors.Join(cert.Load(), cert.Renew(t.Context())); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/kinds/gr"
-	"proa.dev/node/self"
+	"proa.dev/node/nodestatus"
 	"proa.dev/run"
 )
 
@@ -56,7 +56,7 @@ func newTrust(file string, certs ...*x509.Certificate) (*trust, error) {
 	for _, c := range certs {
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
 	}
-	if err := self.Put(file, text); err != nil {
+	if err := nodestatus.Put(file, text); err != nil {
 		return nil, err
 	}
 	t := &trust{file: file}
@@ -100,7 +100,7 @@ func (t *trust) take(text []byte) (bool, error) {
 	if bytes.Equal(text, t.text) {
 		return false, nil
 	}
-	if err := self.Put(t.file, text); err != nil {
+	if err := nodestatus.Put(t.file, text); err != nil {
 		return false, err
 	}
 	t.set(text, certs)

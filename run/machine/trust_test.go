@@ -20,7 +20,7 @@ import (
 	"proa.dev/client"
 	"proa.dev/client/remote"
 	"proa.dev/kinds/gr"
-	"proa.dev/node/self"
+	"proa.dev/node/nodestatus"
 	"proa.dev/proatest"
 	"proa.dev/run"
 	"proa.dev/run/pki"
@@ -42,7 +42,7 @@ func ensurePKI(t *testing.T, dir string, passed time.Duration) *pki.PKI {
 // nodeOf is a client of a cluster as the agent of a node has it.
 func nodeOf(t *testing.T, c *proatest.Cluster, dir string, known *trust) client.Client {
 	t.Helper()
-	cert := &self.Certificate{
+	cert := &nodestatus.Certificate{
 		File: filepath.Join(dir, clientFile), Log: slog.New(slog.DiscardHandler),
 		Wanted: func() *x509.CertificateRequest {
 			return &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}}}
@@ -74,7 +74,7 @@ func TestAgentLearnsTheNextAuthority(t *testing.T) {
 	dir, own := t.TempDir(), t.TempDir()
 	folder, file := filepath.Join(dir, "pki"), filepath.Join(own, caFile)
 	former := ensurePKI(t, folder, -17*year/2).CA()
-	if err := self.Put(file, former.PEM); err != nil {
+	if err := nodestatus.Put(file, former.PEM); err != nil {
 		t.Fatal(err)
 	}
 	known, err := readTrust(file)
@@ -247,7 +247,7 @@ func agentFolder(t *testing.T, kept *pki.PKI) (dir, file string) {
 		t.Fatal(err)
 	}
 	if kept != nil {
-		if err := self.Put(filepath.Join(dir, caFile), kept.CA().PEM); err != nil {
+		if err := nodestatus.Put(filepath.Join(dir, caFile), kept.CA().PEM); err != nil {
 			t.Fatal(err)
 		}
 	}

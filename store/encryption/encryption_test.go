@@ -17,7 +17,7 @@ import (
 )
 
 // rule seals keys with prefixes; the first key seals.
-func rule(t *testing.T, prefixes []string, keys ...seal.Key) encryption.Rule {
+func rule(t *testing.T, prefixes []string, keys ...encryption.Key) encryption.Rule {
 	t.Helper()
 	r := encryption.Rule{Prefixes: prefixes}
 	for _, k := range keys {
@@ -171,7 +171,7 @@ func TestWays(t *testing.T) {
 		t.Fatal(err)
 	}
 	const k = "/registry/secrets/a/b"
-	set := func(providers ...seal.Provider) {
+	set := func(providers ...encryption.Provider) {
 		t.Helper()
 		if err := s.Set(encryption.Rule{Prefixes: []string{"/registry/secrets/"}, Providers: providers}); err != nil {
 			t.Fatal(err)

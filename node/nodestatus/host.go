@@ -1,0 +1,143 @@
+package nodestatus
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Machine is what a machine is and has.
+type Machine struct {
+	CPUs         int
+	Memory, Swap int64
+	// HugePages are the numbers of pages of each size.
+	HugePages                     map[int64]int64
+	MachineID, SystemUUID, BootID string
+	Kernel, OS                    string
+}
+
+// Host reads a machine. Its fields are for tests.
+type Host struct {
+	// Root stands for /.
+	Root string
+	// Addresses stands for those of the machine's interfaces.
+	Addresses func() ([]net.Addr, error)
+}
+
+// Has says that the machine has an address.
+func (h *Host) Has(a netip.Addr) bool {
+	list := h.Addresses
+	if list == nil {
+		list = net.InterfaceAddrs
+	}
+	all, err := list()
+	return err == nil && slices.ContainsFunc(all, func(x net.Addr) bool {
+		p, err := netip.ParsePrefix(x.String())
+		return err == nil && p.Addr().Unmap() == a
+	})
+}
+
+func (h *Host) read(name string) string {
+	b, err := os.ReadFile(filepath.Join("/", h.Root, name))
+	if err != nil {
+		return "" // what is not there is not said
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// Machine reads what the kernel says. What cannot be read stays empty.
+func (h *Host) Machine() Machine {
+	memory := fields(h.read("/proc/meminfo"))
+	m := Machine{
+		CPUs: cpus(h.read("/sys/devices/system/cpu/online")), Memory: memory["MemTotal"] << 10, Swap: memory["SwapTotal"] << 10,
+		HugePages: map[int64]int64{}, BootID: h.read("/proc/sys/kernel/random/boot_id"), Kernel: h.read("/proc/sys/kernel/osrelease"),
+		OS: pretty(h.read("/etc/os-release")),
+	}
+	for _, name := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
+		if m.MachineID == "" {
+			m.MachineID = h.read(name)
+		}
+	}
+	for _, name := range []string{"/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid"} {
+		if m.SystemUUID == "" {
+			m.SystemUUID = strings.Trim(h.read(name), "\x00")
+		}
+	}
+	if m.SystemUUID == "" {
+		m.SystemUUID = m.MachineID
+	}
+	folders, _ := filepath.Glob(filepath.Join("/", h.Root, "/sys/kernel/mm/hugepages/hugepages-*kB"))
+	for _, folder := range folders {
+		size, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(folder), "hugepages-"), "kB"), 10, 64)
+		pages, err2 := strconv.ParseInt(h.read(strings.TrimPrefix(folder, filepath.Join("/", h.Root))+"/nr_hugepages"), 10, 64)
+		if err == nil && err2 == nil {
+			m.HugePages[size<<10] = pages
+		}
+	}
+	return m
+}
+
+// Size is how large the filesystem of a folder is.
+func (h *Host) Size(folder string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(folder, &st); err != nil {
+		return 0, err
+	}
+	return int64(st.Blocks) * st.Bsize, nil
+}
+
+// fields reads lines such as "MemTotal:  123 kB".
+func fields(text string) map[string]int64 {
+	out := map[string]int64{}
+	for line := range strings.Lines(text) {
+		name, rest, _ := strings.Cut(line, ":")
+		words := strings.Fields(rest)
+		if len(words) == 0 {
+			continue
+		}
+		if n, err := strconv.ParseInt(words[0], 10, 64); err == nil {
+			out[name] = n
+		}
+	}
+	return out
+}
+
+// cpus counts a list such as 0-3,8. A list that makes no sense counts as what this process may use.
+func cpus(list string) int {
+	n := 0
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		a, err := strconv.Atoi(from)
+		if err != nil {
+			return runtime.NumCPU()
+		}
+		b := a
+		if isRange {
+			if b, err = strconv.Atoi(to); err != nil || b < a {
+				return runtime.NumCPU()
+			}
+		}
+		n += b - a + 1
+	}
+	return n
+}
+
+// pretty is the name that a distribution gives itself.
+func pretty(release string) string {
+	lines := bufio.NewScanner(bytes.NewReader([]byte(release)))
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), "PRETTY_NAME="); ok {
+			return strings.Trim(value, `"'`)
+		}
+	}
+	return "Unknown"
+}

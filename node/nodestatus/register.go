@@ -1,0 +1,146 @@
+package nodestatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/kinds/gr"
+	"proa.dev/node/clock"
+)
+
+// attachAnnotation says that the control plane attaches the volumes of the node.
+const attachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
+
+// register makes the Node, or takes the one that is there, and tries until it works.
+func (n *Node) register(ctx context.Context) error {
+	for wait := firstLook; ; wait = min(2*wait, 7*time.Second) {
+		err := n.tryRegister(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		n.log.Error("the node cannot be registered yet", "node", n.Name, "err", err)
+		if !clock.Sleep(ctx, wait) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (n *Node) tryRegister(ctx context.Context) error {
+	have, err := n.get(ctx)
+	// A node may not read a Node that is not there yet, for some authorizers: then it is made.
+	if err == nil {
+		return n.adopt(ctx, have)
+	}
+	if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return err
+	}
+	facts := n.gather(ctx)
+	first := n.first(facts)
+	o, err := n.cluster.Create(ctx, gr.Nodes, first)
+	for facts.drop(first, err) {
+		first = n.first(facts)
+		o, err = n.cluster.Create(ctx, gr.Nodes, first)
+	}
+	if apierrors.IsAlreadyExists(err) {
+		return errors.New("somebody made the Node meanwhile")
+	}
+	if err != nil {
+		return err
+	}
+	made, ok := o.(*corev1.Node)
+	if !ok {
+		return fmt.Errorf("the cluster has made a %T as Node", o)
+	}
+	n.log.Info("node registered", "node", n.Name)
+	n.reported = time.Now()
+	n.show(made)
+	n.tellRefused(facts)
+	return nil
+}
+
+// first is the Node as it is made.
+func (n *Node) first(facts *Facts) *corev1.Node {
+	o := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.labels(), Annotations: map[string]string{attachAnnotation: "true"}},
+		Spec:       corev1.NodeSpec{ProviderID: n.ProviderID, Taints: n.taints()},
+	}
+	n.tellCloud(o)
+	describe(o, &n.Config, facts, time.Now())
+	return o
+}
+
+// labels are those that a node has by itself, and those it was given.
+func (n *Node) labels() map[string]string {
+	out := map[string]string{
+		corev1.LabelHostname: n.Hostname, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
+		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+	maps.Copy(out, n.Labels)
+	return out
+}
+
+// kept are the labels that a node corrects on a Node that is there. Others may have been changed on purpose.
+func kept() []string {
+	return []string{
+		corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+		corev1.LabelInstanceTypeStable, corev1.LabelInstanceType, corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	}
+}
+
+// adopt takes a Node of the same name.
+func (n *Node) adopt(ctx context.Context, have *corev1.Node) error {
+	next := have.DeepCopy()
+	wrong := reconcile(next, n.labels())
+	if n.tellCloud(next) || wrong {
+		o, err := n.cluster.Update(ctx, gr.Nodes, next, "")
+		if err != nil {
+			return fmt.Errorf("correct the labels and annotations of the Node: %w", err)
+		}
+		if stored, ok := o.(*corev1.Node); ok {
+			have = stored
+		}
+	}
+	n.log.Info("node was registered before", "node", n.Name)
+	n.adopted = true
+	n.show(have)
+	return nil
+}
+
+// reconcile corrects labels and annotations, and says whether anything was wrong.
+func reconcile(o *corev1.Node, labels map[string]string) (changed bool) {
+	if o.Labels == nil {
+		o.Labels = map[string]string{}
+	}
+	for _, name := range kept() {
+		want, given := labels[name]
+		have, has := o.Labels[name]
+		switch {
+		case !given || have == want && has:
+		case want == "":
+			delete(o.Labels, name)
+			changed = changed || has
+		default:
+			o.Labels[name] = want
+			changed = true
+		}
+	}
+	if o.Annotations[attachAnnotation] != "true" {
+		if o.Annotations == nil {
+			o.Annotations = map[string]string{}
+		}
+		o.Annotations[attachAnnotation] = "true"
+		changed = true
+	}
+	return changed
+}
