@@ -83,6 +83,10 @@ func TestInJSON(t *testing.T) {
 		`{"metadata":{"labels":{"commit":"4e123456"},"name":"4e123456"}}`:                           "",
 		`{"spec":{"containers":[{"name":"4e123456","env":[{"name":"A","value":"` + evil + `"}]}]}}`: "",
 		`{"nothing":{"like":["` + evil + `",{"cpu":"` + evil + `"}]}}`:                              "",
+		`{"spec":{"overhead":{"cpu": "\u00a0 ` + evil + ` "}}}`:                                     "spec.overhead.cpu: ",
+		`{"spec":{"overhead":{"cpu":   ` + evil + "\n}}}":                                           "spec.overhead.cpu: ",
+		`{"spec":{"overhead":{"cpu":"e300000000"}}}`:                                                "spec.overhead.cpu: ",
+		`{"spec":{"overhead":{"cpu":"a` + evil + `"}}}`:                                             "", // the parser says at once that it is none
 		`{"spec":{"overhead":{"cpu":"` + evil + `"`:                                                 "spec.overhead.cpu: ",
 		`{"spec":{"overhead":["` + evil + `"]}}`:                                                    "",
 		`[` + evil:                                                                                  "",
@@ -91,7 +95,7 @@ func TestInJSON(t *testing.T) {
 	} {
 		check(t, text, quantity.InJSON([]byte(text), reflect.TypeFor[*corev1.Pod]()), want)
 		var value map[string]any
-		if json.Unmarshal([]byte(text), &value) == nil && !strings.Contains(text, `:`+evil) && !strings.Contains(text, `,"cpu":"1"`) {
+		if json.Unmarshal([]byte(text), &value) == nil && !strings.Contains(text, `:`+evil) && !strings.Contains(text, evil+"\n") && !strings.Contains(text, `,"cpu":"1"`) {
 			check(t, text+" as a value", quantity.InValue(value, reflect.TypeFor[*corev1.Pod]()), want)
 		}
 	}

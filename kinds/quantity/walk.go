@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -14,13 +15,41 @@ import (
 // InJSON returns an error that names the field when JSON that will be decoded into a type has a quantity out of bounds. Other
 // strings may look like one: a label that is part of a hash. JSON that cannot be read is for the decoder to refuse.
 func InJSON(data []byte, into reflect.Type) error {
-	if !Suspicious(data) {
+	if !mayHold(data) {
 		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	_, err := inTokens(d, into, "")
 	return err
+}
+
+// mayHold says that JSON has a string or a number that would be a quantity out of bounds. Hashes and UIDs look like one in part, and are far
+// more frequent. A string with escapes is none: they are not resolved in quantities.
+func mayHold(data []byte) bool {
+	for i := 0; i < len(data); i++ {
+		from := i
+		for i < len(data) && isPart[data[i]] {
+			i++
+		}
+		if i-from > maxExponent && (from == 0 || mayEnd(data[from-1])) && (i == len(data) || mayEnd(data[i])) && Suspicious(data[from:i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// isPart are the bytes of quantities.
+var isPart = func() (out [256]bool) {
+	for _, c := range []byte("0123456789.+-eEinumkKMGTP") {
+		out[c] = true
+	}
+	return out
+}()
+
+// mayEnd says that a byte may be before or after a quantity in JSON. Space around one is allowed, also that which is not ASCII.
+func mayEnd(c byte) bool {
+	return c <= ' ' || c >= utf8.RuneSelf || bytes.IndexByte([]byte(`",:[]{}`), c) >= 0
 }
 
 // InValue is InJSON for an object that was decoded without a type.
