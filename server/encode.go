@@ -18,6 +18,7 @@ type encoder struct {
 	codec *codec.Codec
 	def   *kind.Def
 	f     format
+	kept  *encodings // of objects of the cache, in the version of def; nil for none
 }
 
 // response writes an answer that is no watch. spill may take what is in the buffer after each item of a list; nil for never.
@@ -78,7 +79,7 @@ func (e *encoder) list(buf *bytes.Buffer, l *List, spill func() error) error {
 	if e.f.media == codec.Proto {
 		return protoList(buf, &runtime.TypeMeta{APIVersion: apiVersion, Kind: listKind}, l, item, spill)
 	}
-	s, err := collection(apiVersion, listKind, l, item)
+	s, err := e.collection(apiVersion, listKind, l, item)
 	if err != nil {
 		return err
 	}

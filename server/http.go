@@ -338,7 +338,7 @@ func (s *Server) answerHTTP(ctx context.Context, w *recorder, req *http.Request,
 		return
 	}
 	f.forNodes = r.forNodes()
-	e := &encoder{codec: s.State.Codec, def: r.Def, f: f}
+	e := &encoder{codec: s.State.Codec, def: r.Def, f: f, kept: s.encodings}
 	if res.Watch != nil {
 		if s.Watching != nil {
 			sent, ended := s.Watching(s.observation(req, routeOf(req.Method, req.URL.Path)))

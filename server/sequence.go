@@ -132,7 +132,7 @@ func (s *sequence) yaml(buf *bytes.Buffer) error {
 }
 
 // collection is the list of objects of a kind.
-func collection(apiVersion, listKind string, l *List, item func(kind.Object) kind.Object) (*sequence, error) {
+func (e *encoder) collection(apiVersion, listKind string, l *List, item func(kind.Object) kind.Object) (*sequence, error) {
 	meta, err := json.Marshal(l.Meta)
 	if err != nil {
 		return nil, err
@@ -141,9 +141,19 @@ func collection(apiVersion, listKind string, l *List, item func(kind.Object) kin
 		shell: fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[]}`+"\n", listKind, apiVersion, meta),
 		field: "items", items: len(l.Items),
 		item: func(buf *bytes.Buffer, i int) error {
-			o := item(l.Items[i].Object())
+			entry := l.Items[i]
+			stored := entry.Object()
+			if text, found := e.encoded(entry.Key, stored); found {
+				buf.Write(text)
+				l.written(i)
+				return nil
+			}
+			o := item(stored)
 			if u, ok := o.(*unstructured.Unstructured); ok {
 				text, err := codec.AppendUntyped(buf.AvailableBuffer(), u.Object)
+				if err == nil {
+					e.keep(entry.Key, stored, text)
+				}
 				buf.Write(text)
 				l.written(i)
 				return err

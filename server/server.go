@@ -90,6 +90,7 @@ type Server struct {
 	pasts   chan struct{} // a place for each of those that read the past
 	// processors are shared out between the users who are not exempt from that.
 	processors *fair.Processors
+	encodings  *encodings
 
 	// watching is the context of all watches of HTTP clients, and endWatches ends it.
 	watching   context.Context
@@ -117,7 +118,7 @@ func New(c Config) *Server {
 	}
 	boundPatches()
 	s := &Server{Config: c, queue: newQueue(c.State, c.Fair), memory: newMemory(c.Memory), pasts: make(chan struct{}, pastReaders),
-		processors: fair.NewProcessors(runtime.GOMAXPROCS(0))}
+		processors: fair.NewProcessors(runtime.GOMAXPROCS(0)), encodings: newEncodings(int(c.Memory / 64))}
 	s.watching, s.endWatches = context.WithCancel(c.State.ctx)
 	return s
 }
