@@ -155,11 +155,11 @@ func extend(ctx context.Context, t *subject, r *result, set settings) error {
 // extendTrial is one measurement of the suite.
 type extendTrial struct {
 	*door
-	r      *result
-	set    settings
-	pids   []int
-	ns     string
-	config *rest.Config
+	r          *result
+	set        settings
+	pids       []int
+	ns         string
+	kubeconfig string
 }
 
 type extending struct {
@@ -195,7 +195,7 @@ func extendStep(ctx context.Context, t *subject, r *result, set settings, s exte
 	if err != nil {
 		return err
 	}
-	trial := &extendTrial{door: &door{client: c, http: h}, r: r, set: set, pids: system.Pids(), config: config}
+	trial := &extendTrial{door: &door{client: c, http: h}, r: r, set: set, pids: system.Pids(), kubeconfig: system.Kubeconfig}
 	if trial.ns, err = c.namespace(ctx, "ext"); err != nil {
 		return err
 	}

@@ -10,11 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"k8s.io/client-go/rest"
 )
 
 // rate adds how many creates a second of ConfigMaps are answered.
@@ -218,104 +214,4 @@ func (t *extendTrial) definitions(ctx context.Context) error {
 	}
 	t.r.add("memory (anonymous) for each of 1000 definitions", "KiB", float64(after.anon-before.anon)/1024/count, lower)
 	return nil
-}
-
-// flooding is how many connections the flood has.
-const flooding = 200
-
-// flood measures the creates of one user, first alone, then while another one lists and creates as fast as 200 connections let him.
-func (t *extendTrial) flood(ctx context.Context) error {
-	if err := t.define(ctx, 0, 5); err != nil {
-		return err
-	}
-	for _, user := range []string{"quiet", "loud"} {
-		err := t.post(ctx, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", object{
-			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": object{"name": "bench-" + user},
-			"roleRef":  object{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-			"subjects": []object{{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}},
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if _, err := t.things(ctx, time.Hour, 1000); err != nil {
-		return err
-	}
-	quiet := &door{client: t.client, http: t.http, user: "quiet"}
-	if err := t.until(ctx, func() error { return quiet.post(ctx, thingsPath(0, t.ns), thing(0, "quiet-first")) }); err != nil {
-		return err
-	}
-	alone, err := t.creates(ctx, quiet, "alone", func() bool { return true })
-	if err != nil {
-		return err
-	}
-	ctx, end := context.WithCancel(ctx)
-	var sent, failed atomic.Int64
-	var wg sync.WaitGroup
-	for i := range flooding {
-		h, err := ownConnection(t)
-		if err != nil {
-			end()
-			return err
-		}
-		loud := &door{client: t.client, http: h, user: "loud"}
-		wg.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				var err error
-				if n%2 == 0 {
-					_, err = loud.send(ctx, http.MethodGet, thingsPath(0, t.ns), nil)
-				} else {
-					err = loud.post(ctx, thingsPath(0, t.ns), thing(0, fmt.Sprintf("loud-%d-%d", i, n)))
-				}
-				sent.Add(1)
-				if err != nil && ctx.Err() == nil {
-					failed.Add(1)
-					_ = sleep(ctx, 10*time.Millisecond)
-				}
-			}
-		})
-	}
-	if err := sleep(ctx, 2*time.Second); err != nil {
-		end()
-		return err
-	}
-	start, until := time.Now(), time.Now().Add(3*t.set.window)
-	flooded, err := t.creates(ctx, quiet, "flooded", func() bool { return time.Now().Before(until) })
-	rate := float64(sent.Load()) / (time.Since(start) + 2*time.Second).Seconds()
-	end()
-	wg.Wait()
-	if err != nil {
-		return err
-	}
-	t.r.add("create of a quiet user, alone, p50", "ms", millis(alone, 50), lower)
-	t.r.add("create of a quiet user, alone, p99", "ms", millis(alone, 99), lower)
-	t.r.add("create of a quiet user, beside a flood, p50", "ms", millis(flooded, 50), lower)
-	t.r.add("create of a quiet user, beside a flood, p99", "ms", millis(flooded, 99), lower)
-	t.r.add("requests of the flood", "/s", rate, higher)
-	t.r.add("requests of the flood that were refused", "%", 100*float64(failed.Load())/float64(max(sent.Load(), 1)), lower)
-	return nil
-}
-
-// creates makes custom objects one after the other, up to 500 of them, while more says so.
-func (t *extendTrial) creates(ctx context.Context, by *door, prefix string, more func() bool) (samples []time.Duration, err error) {
-	for i := 0; i < 500 && more(); i++ {
-		body, err := json.Marshal(thing(0, fmt.Sprintf("%s-%06d", prefix, i)))
-		if err != nil {
-			return nil, err
-		}
-		start := time.Now()
-		if _, err := by.send(ctx, http.MethodPost, thingsPath(0, t.ns), body); err != nil {
-			return nil, err
-		}
-		samples = append(samples, time.Since(start))
-	}
-	return samples, nil
-}
-
-// ownConnection is a client that shares no connection with others.
-func ownConnection(t *extendTrial) (*http.Client, error) {
-	config := rest.CopyConfig(t.config)
-	config.Dial = nil
-	config.Proxy = http.ProxyFromEnvironment // a function makes the transport one of its own
-	return rest.HTTPClientFor(config)
 }

@@ -58,6 +58,8 @@ type settings struct {
 	large    bool           // run the largest workload on upstream too
 	only     *regexp.Regexp // measurements of all suites but front to run
 	bin      string         // the path of proa; the parts of a node are beside it
+
+	floodPriority string // with which priority the flood runs: idle, nice or normal
 }
 
 // wanted tells whether a measurement is to be run.
@@ -105,6 +107,7 @@ func parse() (flags, error) {
 	flag.IntVar(&f.parallel, "parallel", 32, "workers of the parallel measurements")
 	flag.IntVar(&f.writes, "writes", 60, "writes fanned out to the watchers")
 	flag.IntVar(&f.objects, "objects", 10000, "objects for the memory measurement, and in the namespace that is deleted")
+	flag.StringVar(&f.floodPriority, "flood-priority", "idle", "priority of the process that is the flood: idle (it runs when nothing else does), nice (19) or normal")
 	flag.Parse()
 	f.settings.watchers = ints(f.watchers)
 	f.bin = cmp.Or(f.proa, "bin/proa")
@@ -141,6 +144,13 @@ func ints(list string) []int {
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
+	if isFlood() {
+		if err := runFlood(ctx, os.Args[2], os.Args[3], os.Args[4]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: the flood:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	f, err := parse()
 	if err == nil {
 		err = run(ctx, f)

@@ -347,7 +347,9 @@ func notes(f flags) map[string]string {
   and the webhook decide about, as protobuf. The webhook is an HTTPS server of this tool on loopback; its work is part of both columns.
 - A definition has two versions of eleven fields, with two rules each; that of the custom objects has five. Rules are evaluated by the same library in both systems.
 - The flood is one user with 200 connections who lists 1,000 custom objects and creates one, in turn, as fast as he is answered. The quiet user creates one
-  object after the other. The client of both is this tool, on the same cores.
+  object after the other. Both are on the cores of the server. The flood is a process of its own with the priority ` + "`" + f.floodPriority + "`" + ` (` + "`idle`" + `: it runs when nothing else
+  wants to; ` + "`normal`" + `: as everything else): a flood comes from other machines, and what it takes of these processors stands for nothing. It does not look at what it is sent.
+  The quiet user is alone before and after the flood, and its samples of both are taken together.
 `,
 		"node": `- Both agents stand on the same ground, which this tool runs: containerd, its shim, runc and the pod network (` + "`proa-cni`" + `) as
   proa sets them up. It counts for neither, and neither does the memory of the shims. Upstream is etcd, kube-apiserver,
