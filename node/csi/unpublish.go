@@ -95,6 +95,10 @@ func (d *Drivers) sweepOne(ctx context.Context, one *driver, dir string) error {
 		return err
 	}
 	defer d.locks.take(note.key())()
+	// Who had the lock may have taken the volume away.
+	if _, found, err := load(dir); err != nil || !found {
+		return err
+	}
 	if slices.ContainsFunc(d.used(), func(o data) bool { return o.key() == note.key() }) {
 		return nil
 	}
