@@ -126,6 +126,16 @@ func wholeOf(e *watch.Entry, outline *custom.Definition) func() *custom.Definiti
 	}
 }
 
+// stopped is what a client learns whose request waited for a cache that has ended meanwhile: the resource is gone, with its definition, or
+// the server stops.
+func (s *Server) stopped(def *kind.Def) error {
+	s.State.syncDefinitions()
+	if def.Load != nil && s.State.defs.Load().custom[def] == nil {
+		return noSuchResource()
+	}
+	return away("the server stops; try again")
+}
+
 // changeCaches ends the caches of custom resources that are gone, and has those loaded again whose definition has changed.
 func (s *State) changeCaches(old, next map[string]*custom.Resource, reload []*custom.Resource) {
 	s.mu.Lock()

@@ -7,6 +7,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -73,6 +74,15 @@ func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
 		return nil, methodNotAllowed()
 	}
 	s.heardBody(r)
+	resp, err := s.verb(ctx, r)
+	if errors.Is(err, watch.ErrStopped) {
+		err = s.stopped(r.Def)
+	}
+	return resp, err
+}
+
+// verb does what a request asks for.
+func (s *Server) verb(ctx context.Context, r *Request) (*Response, error) {
 	switch r.Verb {
 	case "get":
 		return s.get(ctx, r)

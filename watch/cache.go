@@ -69,7 +69,8 @@ type Cache struct {
 	failed     error       // why the cache cannot be filled, for those who wait
 	reread     atomic.Bool // everything shall be loaded again
 	stopFill   context.CancelCauseFunc
-	stopped    bool // Run has returned
+	stopped    bool          // Run has returned
+	ended      chan struct{} // closed when Run has returned
 
 	offers offers
 }
@@ -82,6 +83,7 @@ func New(c Config) *Cache {
 		tree:     btree.NewG(32, func(a, b *Entry) bool { return a.Key < b.Key }),
 		watchers: newIndex(),
 		moved:    make(chan struct{}),
+		ended:    make(chan struct{}),
 	}
 }
 
@@ -112,6 +114,7 @@ func (c *Cache) Run(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = true
+	close(c.ended)
 	c.watchers.endAll(ErrStopped)
 }
 

@@ -45,6 +45,8 @@ func (c *Cache) loaded(ctx context.Context) error {
 	select {
 	case <-c.ready:
 		return nil
+	case <-c.ended:
+		return ErrStopped
 	case <-wait.Done():
 		c.mu.RLock()
 		defer c.mu.RUnlock()
@@ -84,6 +86,8 @@ func (c *Cache) WaitFor(ctx context.Context, rev int64) error {
 		}
 		select {
 		case <-moved:
+		case <-c.ended:
+			return ErrStopped
 		case <-nudge.C:
 			if err := c.Source.Progress(wait); err != nil {
 				return err

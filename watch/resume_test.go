@@ -2,6 +2,7 @@ package watch_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -233,7 +234,7 @@ func TestSlowWatcherEndsBetweenRevisions(t *testing.T) {
 	})
 }
 
-// TestStoppedCacheEndsWatches: watchers of a cache that stops are told that it has stopped, not that their revision is too old, and so
+// TestStoppedCacheEndsWatches: who waits for a cache that stops is told so at once. Watchers of a cache that stops are told that it has stopped, not that their revision is too old, and so
 // are those that begin afterwards.
 func TestStoppedCacheEndsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -241,7 +242,13 @@ func TestStoppedCacheEndsWatches(t *testing.T) {
 		start := b.put("1", "a")
 		b.run()
 		early := b.watch(start)
+		waited := make(chan error, 1)
+		go func() { waited <- b.cache.WaitFor(t.Context(), start+1000) }()
+		synctest.Wait()
 		b.stop()
+		if err := <-waited; !errors.Is(err, watch.ErrStopped) {
+			t.Errorf("who waited for a revision was told %v", err)
+		}
 		for _, w := range []*watch.Watcher{early, b.watch(start)} {
 			if _, err := w.Next(t.Context(), nil, nil); err != watch.ErrStopped { //nolint:errorlint // exactly this one
 				t.Errorf("the watch ended with %v", err)

@@ -26,7 +26,7 @@ var ErrSlow = errors.New("the watcher does not read its events in time")
 // ErrReloaded ends a watcher when the cache had to be loaded anew.
 var ErrReloaded = errors.New("the cache was loaded again")
 
-// ErrStopped ends a watcher when the cache has stopped. Nothing is lost: the watch can go on at another server, or here after a restart.
+// ErrStopped ends watchers, and those who wait for a revision, when the cache has stopped. Nothing is lost: the watch can go on at another server, or here after a restart.
 var ErrStopped = errors.New("the cache has stopped")
 
 const (

@@ -39,7 +39,7 @@ type Resource struct {
 
 	versions map[string]*version
 	whole    func() *Definition // with the schemas
-	ctx      context.Context // of the server: objects are converted, and rules evaluated, for requests and for caches
+	ctx      context.Context    // of the server: objects are converted, and rules evaluated, for requests and for caches
 	call     Caller
 	patience patience // with the webhook
 	types    func() (Types, error)
