@@ -119,7 +119,7 @@ func TestCluster(t *testing.T) {
 			s.setenv("KUBECONFIG", filepath.Join(s.work, "kubeconfig"))
 			t.Cleanup(func() {
 				for _, dir := range []string{"a", "b"} {
-					_ = s.command(context.Background(), "proa", "down", "--data-dir", filepath.Join(s.work, dir)).Run()
+					_ = s.command(context.Background(), "proa", "down", "--purge", "--data-dir", filepath.Join(s.work, dir)).Run()
 				}
 			})
 			s.run()
