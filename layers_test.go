@@ -52,6 +52,7 @@ var layers = []layer{
 	{"server/custom", ". server/expressions kinds hop errs kv", "rules of definitions are expressions"},
 	{"server/definitions", ". server/expressions kinds hop errs kv", "rules of definitions are expressions"},
 	{"server/expressions", "kinds/quantity", "the words of CEL, for whoever compiles it"},
+	{"server/devices", ". server/expressions kinds hop errs kv", "it compiles the expressions that select devices"},
 	{"server/policies", ". server/expressions kinds hop errs kv", "it compiles expressions to say whether they are right"},
 	{"server/*", ". kinds hop errs kv", "hops 2 to 6 never import each other: server/path.go alone shows their order"},
 	{"server", "server store watch client kinds hop errs kv", "the one place where hops 2 to 8 are composed"},

@@ -57,24 +57,28 @@ func Harmful(text string) bool {
 }
 
 // HarmfulIn returns the first harmful text in a value that was decoded without a type, with its path; both are empty when there is none.
-func HarmfulIn(value any) (path, text string) {
+func HarmfulIn(value any) (path, text string) { return Find(value, Harmful) }
+
+// Find returns the first text that is of a sort, with its path, in a value that was decoded without a type: a string, or a key of a map. Both are
+// empty when there is none.
+func Find(value any, is func(text string) bool) (path, text string) {
 	switch v := value.(type) {
 	case string:
-		if Harmful(v) {
+		if is(v) {
 			return "", v
 		}
 	case map[string]any:
 		for key, of := range v {
-			if Harmful(key) {
+			if is(key) {
 				return key, key
 			}
-			if path, text := HarmfulIn(of); text != "" {
+			if path, text := Find(of, is); text != "" {
 				return join(key, path), text
 			}
 		}
 	case []any:
 		for i, of := range v {
-			if path, text := HarmfulIn(of); text != "" {
+			if path, text := Find(of, is); text != "" {
 				return join("["+strconv.Itoa(i)+"]", path), text
 			}
 		}

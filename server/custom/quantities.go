@@ -1,8 +1,6 @@
 package custom
 
 import (
-	"strconv"
-
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -15,8 +13,8 @@ import (
 func readsQuantities(s *structuralschema.Structural) (out expressions.Reads) {
 	add := func(e *structuralschema.ValidationExtensions) {
 		for _, r := range e.XValidations {
-			out.Add(expressions.Quantities(r.Rule))
-			out.Add(expressions.Quantities(r.MessageExpression))
+			out.Add(expressions.Quantities(r.Rule, "self", "oldSelf"))
+			out.Add(expressions.Quantities(r.MessageExpression, "self", "oldSelf"))
 		}
 	}
 	v := structuralschema.Visitor{
@@ -30,9 +28,9 @@ func readsQuantities(s *structuralschema.Structural) (out expressions.Reads) {
 // harmfulQuantity returns an error for an object with a text that rules, if they read it as a quantity, would take minutes for. The
 // library of the rules has no bound of its own, and cannot be stopped. Of the metadata, rules see the name.
 func harmfulQuantity(obj *unstructured.Unstructured, reads expressions.Reads) *field.Error {
-	find := quantity.HarmfulIn
+	harmful := quantity.Harmful
 	if reads.Computed { // any part of a text may be read
-		find = suspiciousIn
+		harmful = func(text string) bool { return quantity.Suspicious([]byte(text)) }
 	}
 	seen := map[string]any{"metadata": map[string]any{"name": obj.GetName(), "generateName": obj.GetGenerateName()}}
 	for key, value := range obj.Object {
@@ -40,7 +38,7 @@ func harmfulQuantity(obj *unstructured.Unstructured, reads expressions.Reads) *f
 			seen[key] = value
 		}
 	}
-	path, text := find(seen)
+	path, text := quantity.Find(seen, harmful)
 	if text == "" {
 		return nil
 	}
@@ -49,40 +47,6 @@ func harmfulQuantity(obj *unstructured.Unstructured, reads expressions.Reads) *f
 		err = quantity.ErrExponent
 	}
 	return field.Invalid(field.NewPath(path), shortened(text), "rules of this kind read quantities: "+err.Error())
-}
-
-// suspiciousIn returns the first text with a part that would be a quantity out of bounds, with its path; both are empty when there is none.
-func suspiciousIn(value any) (path, text string) {
-	switch v := value.(type) {
-	case string:
-		if quantity.Suspicious([]byte(v)) {
-			return "", v
-		}
-	case map[string]any:
-		for key, of := range v {
-			if quantity.Suspicious([]byte(key)) {
-				return key, key
-			}
-			if path, text := suspiciousIn(of); text != "" {
-				return below(key, path), text
-			}
-		}
-	case []any:
-		for i, of := range v {
-			if path, text := suspiciousIn(of); text != "" {
-				return below("["+strconv.Itoa(i)+"]", path), text
-			}
-		}
-	}
-	return "", ""
-}
-
-// below is the path of something within a field or element.
-func below(at, path string) string {
-	if path == "" || path[0] == '[' {
-		return at + path
-	}
-	return at + "." + path
 }
 
 // shortened is the beginning of a long text.

@@ -31,8 +31,8 @@ func harmfulRules(c *apiextensionsv1.CustomResourceDefinition) error {
 		var defaults []error
 		eachSchema(s.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) {
 			for _, r := range s.XValidations {
-				reads.Add(expressions.Quantities(r.Rule))
-				reads.Add(expressions.Quantities(r.MessageExpression))
+				reads.Add(expressions.Quantities(r.Rule, "self", "oldSelf"))
+				reads.Add(expressions.Quantities(r.MessageExpression, "self", "oldSelf"))
 			}
 			if s.Default != nil && quantity.Suspicious(s.Default.Raw) {
 				defaults = append(defaults, harmfulDefault(s.Default.Raw))

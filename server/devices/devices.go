@@ -15,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/lru"
+
+	"proa.dev/server/expressions"
 )
 
 const (
@@ -56,7 +58,7 @@ func Selector(ctx context.Context) func(expression, driver string, device *resou
 	compiled := sync.OnceValue(func() *cel.Cache { return cel.NewCache(keptExpressions, features()) })
 	checked := lru.New(keptExpressions)
 	return func(expression, driver string, device *resourcev1.Device) (bool, error) {
-		if readsQuantities(expression) {
+		if expressions.MayReadQuantities(expression) {
 			if err := mayRead(checked, expression, device); err != nil {
 				return false, fmt.Errorf("CEL compile error: %w", err)
 			}

@@ -35,6 +35,8 @@ func TestSelector(t *testing.T) {
 		`isQuantity("1e-3000" + "00000")`:                                                   "CEL compile error: isQuantity() takes a literal or an attribute of the device",
 		`["1e-300000000"].exists(q, isQuantity(q))`:                                         "CEL compile error: isQuantity() takes a literal or an attribute of the device",
 		`cel.bind(q, "1e-300000000", isQuantity(q))`:                                        "CEL compile error: isQuantity() takes a literal or an attribute of the device",
+		`["1e-300000000"].exists(device, isQuantity(device))`:                               "CEL compile error: isQuantity() takes a literal or an attribute of the device",
+		`"1e-300000000".isQuantity()`:                                                       "CEL compile error: the exponent of a quantity has at most 3 digits",
 		`isQuantity(device.attributes["gpu.example.com"].model)`:                            "false",
 		`device.nothing`: "CEL compile error: ",
 		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, a+b+c+d+e+f > 0))))))`: "CEL runtime error: operation ", // its cost or, on a slow machine, its time has a bound

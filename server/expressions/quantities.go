@@ -1,6 +1,7 @@
 package expressions
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -11,10 +12,13 @@ import (
 	"proa.dev/kinds/quantity"
 )
 
-// Reads says what an expression of a definition reads as quantities. The library that evaluates such expressions has no bounds.
+// Reads says what an expression of a definition or a device request reads as quantities. The library that evaluates such expressions
+// has no bounds.
 type Reads struct {
-	// Fields says that it reads some of the fields of an object as they are, Computed that it reads what it has made of them.
+	// Fields says that it reads some of the fields of an object as they are, Computed that it reads what it has made of them, and
+	// Function with which function it does the latter.
 	Fields, Computed bool
+	Function         string
 	// Err says that it reads a literal which is out of bounds.
 	Err error
 }
@@ -22,31 +26,35 @@ type Reads struct {
 // Add adds what another expression reads.
 func (r *Reads) Add(other Reads) {
 	r.Fields, r.Computed = r.Fields || other.Fields, r.Computed || other.Computed
+	r.Function = cmp.Or(r.Function, other.Function)
 	if r.Err == nil {
 		r.Err = other.Err
 	}
 }
 
-// Quantities finds the arguments of quantity() and isQuantity() in an expression. One that cannot be parsed, which nobody evaluates, reads
-// nothing.
-func Quantities(expression string) (out Reads) {
-	if !strings.Contains(expression, "uantity") {
+// MayReadQuantities says, at a glance, that an expression may call quantity() or isQuantity().
+func MayReadQuantities(expression string) bool { return strings.Contains(expression, "uantity") }
+
+// Quantities finds the arguments of quantity() and isQuantity() in an expression, whose variables for the object are named. An expression
+// that cannot be parsed, which nobody evaluates, reads nothing.
+func Quantities(expression string, objects ...string) (out Reads) {
+	if !MayReadQuantities(expression) {
 		return out
 	}
 	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Env(environment.StoredExpressions)
 	if err != nil {
-		return Reads{Computed: true}
+		return Reads{Computed: true, Function: "quantity"}
 	}
 	parsed, issues := env.Parse(expression)
 	if issues.Err() != nil {
 		return out
 	}
-	p := paths{}
+	p := paths{objects: objects, loops: map[string][]ast.Expr{}}
 	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		if e.Kind() == ast.ComprehensionKind {
 			c := e.AsComprehension()
 			for _, v := range []string{c.IterVar(), c.IterVar2()} {
-				p[v] = append(p[v], c.IterRange())
+				p.loops[v] = append(p.loops[v], c.IterRange())
 			}
 		}
 	}))
@@ -63,29 +71,34 @@ func Quantities(expression string) (out Reads) {
 			args = append(slices.Clone(args), call.Target())
 		}
 		for _, arg := range args {
-			out.Add(p.reads(arg))
+			out.Add(p.reads(call.FunctionName(), arg))
 		}
 	}))
 	return out
 }
 
-// paths knows what the variables of loops go through.
-type paths map[string][]ast.Expr
+// paths knows the variables of an expression: those for the object, and what those of loops go through.
+type paths struct {
+	objects []string
+	loops   map[string][]ast.Expr
+}
 
-func (p paths) reads(arg ast.Expr) Reads {
+func (p paths) reads(function string, arg ast.Expr) Reads {
 	if arg.Kind() == ast.LiteralKind {
 		text, _ := arg.AsLiteral().Value().(string)
 		return Reads{Err: quantity.Check(text)}
 	}
-	whole := p.leadsFromSelf(arg, 0)
-	return Reads{Fields: whole, Computed: !whole}
+	if p.isField(arg, 0) {
+		return Reads{Fields: true}
+	}
+	return Reads{Computed: true, Function: function}
 }
 
 // maxLoops is how many loops within each other are followed.
 const maxLoops = 16
 
-// leadsFromSelf says that an expression is a field of the object as it is.
-func (p paths) leadsFromSelf(e ast.Expr, depth int) bool {
+// isField says that an expression is a field of the object as it is.
+func (p paths) isField(e ast.Expr, depth int) bool {
 	for {
 		switch e.Kind() {
 		case ast.SelectKind:
@@ -98,11 +111,11 @@ func (p paths) leadsFromSelf(e ast.Expr, depth int) bool {
 			e = call.Args()[0]
 		case ast.IdentKind:
 			name := e.AsIdent()
-			ranges, ofLoop := p[name]
+			ranges, ofLoop := p.loops[name]
 			if !ofLoop {
-				return name == "self" || name == "oldSelf"
+				return slices.Contains(p.objects, name)
 			}
-			return depth < maxLoops && !slices.ContainsFunc(ranges, func(r ast.Expr) bool { return !p.leadsFromSelf(r, depth+1) })
+			return depth < maxLoops && !slices.ContainsFunc(ranges, func(r ast.Expr) bool { return !p.isField(r, depth+1) })
 		default:
 			return false
 		}

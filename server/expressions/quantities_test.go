@@ -21,7 +21,7 @@ func TestQuantities(t *testing.T) {
 		"self.m.trim().all(k, v, isQuantity(v))":           "computed",
 		"quantity(self.size":                               "",
 	} {
-		r, got := Quantities(text), ""
+		r, got := Quantities(text, "self", "oldSelf"), ""
 		switch {
 		case r.Err != nil:
 			got = r.Err.Error()
