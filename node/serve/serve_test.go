@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -154,7 +155,8 @@ func newRig(t *testing.T) *rig {
 		}
 	}
 	hostLogs := t.TempDir()
-	if err := errors.Join(os.WriteFile(filepath.Join(hostLogs, "syslog"), []byte("a line\n"), 0o600), os.Symlink("/etc/passwd", filepath.Join(hostLogs, "outside"))); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(hostLogs, "syslog"), []byte("a line\n"), 0o600), os.Symlink("/etc/passwd", filepath.Join(hostLogs, "outside")),
+		syscall.Mkfifo(filepath.Join(hostLogs, "pipe"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	r.door = New(Config{HostLogs: hostLogs, Node: "n", Pods: node{{Pod: p, Facts: facts}}, Runtime: r.runtime, Client: r.judge, Log: slog.New(slog.DiscardHandler)})
@@ -198,8 +200,9 @@ func TestPaths(t *testing.T) {
 		{"all", "GET /nothing", "404 404 page not found"},
 		{"all", "DELETE /pods", "405 Method Not Allowed"},
 		{"get:log", "GET /logs/syslog", "200 a line"},
-		{"get:log", "GET /logs/", "200 <!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n<a href=\"outside\">outside</a>\n<a href=\"syslog\">syslog</a>\n</pre>"},
+		{"get:log", "GET /logs/", "200 <!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n<a href=\"outside\">outside</a>\n<a href=\"pipe\">pipe</a>\n<a href=\"syslog\">syslog</a>\n</pre>"},
 		{"get:log", "GET /logs/outside", "500 500 Internal Server Error"},
+		{"get:log", "GET /logs/pipe", "404 404 page not found"},
 		{"get:log", "GET /logs/nothing", "404 404 page not found"},
 		{"get:proxy", "GET /logs/syslog", "403 Forbidden (user=get:proxy, verb=get, resource=nodes, subresource(s)=[log])"},
 		{"all", "GET /debug/pprof/heap", "405 profiling endpoint is disabled."},
