@@ -129,22 +129,13 @@ func takeDown(ctx context.Context, env *Env, c cluster, o downOptions, pid int, 
 	if err := forget(env, c); err != nil {
 		fmt.Fprintf(env.Err, "Your kubeconfig still has its context: %v\n", err)
 	}
-	log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if !o.purge {
 		if o.keepContainers {
 			return nil
 		}
-		limit := o.limit
-		if asked {
-			limit = 0 // what still runs has had its time
-		}
-		ended, err := machine.HaltNodes(ctx, c.dir, limit, log)
-		if ended > 0 {
-			fmt.Fprintf(env.Out, "Ended %d containers\n", ended)
-		}
-		return err
+		return haltNodes(ctx, env, c, o.limit, asked)
 	}
-	if err := machine.PurgeNodes(ctx, c.dir, log); err != nil {
+	if err := machine.PurgeNodes(ctx, c.dir, warnings(env)); err != nil {
 		return fmt.Errorf("remove what the nodes made: %w", err)
 	}
 	if err := os.RemoveAll(c.dir); err != nil {
@@ -155,6 +146,24 @@ func takeDown(ctx context.Context, env *Env, c cluster, o downOptions, pid int, 
 	}
 	fmt.Fprintf(env.Out, "Removed %s\n", c.dir)
 	return nil
+}
+
+// haltNodes ends the containers and container runtimes of nodes whose agents have ended; asked says that the agents have stopped their Pods, and
+// limit is the most time that a Pod has if not.
+func haltNodes(ctx context.Context, env *Env, c cluster, limit time.Duration, asked bool) error {
+	if asked {
+		limit = 0 // what still runs has had its time
+	}
+	ended, err := machine.HaltNodes(ctx, c.dir, limit, warnings(env))
+	if ended > 0 {
+		fmt.Fprintf(env.Out, "Ended %d containers\n", ended)
+	}
+	return err
+}
+
+// warnings is a log that shows what users must know.
+func warnings(env *Env) *slog.Logger {
+	return slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 // leftByDown tells what is left by a "proa down" that Ctrl-C has ended when the server was already told to stop.

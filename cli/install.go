@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
@@ -14,7 +13,6 @@ import (
 	"strings"
 
 	proa "proa.dev/run"
-	"proa.dev/run/machine"
 )
 
 // service is one of the two services that "proa install" makes.
@@ -342,10 +340,5 @@ func (i *installer) stopService(ctx context.Context, s service, c cluster) error
 	if c.exists() != nil {
 		return nil
 	}
-	limit := longestStop
-	if asked {
-		limit = 0 // what still runs has had its time
-	}
-	_, err := machine.HaltNodes(ctx, c.dir, limit, slog.New(slog.NewTextHandler(i.env.Err, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	return err
+	return haltNodes(ctx, i.env, c, longestStop, asked)
 }

@@ -82,10 +82,8 @@ func (c cluster) listed() listedCluster {
 	if a, err := c.access(); err == nil {
 		out.Name, out.Server = a.Context, a.server()
 	}
-	if said, err := c.settings(); err == nil && said != nil {
-		if conf, err := proa.Load("", said); err == nil {
-			out.Nodes = len(machine.NodeNames(&conf)) + conf.Simulate
-		}
+	if conf, found, err := c.config(); err == nil && found {
+		out.Nodes = len(machine.NodeNames(&conf)) + conf.Simulate
 	}
 	return out
 }

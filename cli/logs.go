@@ -9,7 +9,6 @@ import (
 	"os"
 	"time"
 
-	proa "proa.dev/run"
 	"proa.dev/run/machine"
 )
 
@@ -36,8 +35,12 @@ the node's container runtime. The logs of containers are kubectl's: "kubectl log
 				if err != nil {
 					return err
 				}
+				conf, _, err := c.config()
+				if err != nil {
+					return err
+				}
 				node := ""
-				if len(args) == 1 && args[0] != c.firstNode() {
+				if len(args) == 1 && args[0] != conf.Node.Name {
 					node = args[0]
 				}
 				path, err := machine.LogFile(c.dir, node, *containerd)
@@ -48,19 +51,6 @@ the node's container runtime. The logs of containers are kubectl's: "kubectl log
 			}
 		},
 	}
-}
-
-// firstNode is the name of the node that is the machine itself; empty if there is none.
-func (c cluster) firstNode() string {
-	said, err := c.settings()
-	if err != nil || said == nil {
-		return ""
-	}
-	conf, err := proa.Load("", said)
-	if err != nil {
-		return ""
-	}
-	return conf.Node.Name
 }
 
 // logOptions are the flags of "proa logs".

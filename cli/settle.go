@@ -42,6 +42,18 @@ func (c cluster) settings() (proa.Said, error) {
 	return said, nil
 }
 
+// config is what "proa up" has last started the cluster with, and whether it has.
+func (c cluster) config() (conf proa.Config, found bool, err error) {
+	said, err := c.settings()
+	if err != nil || said == nil {
+		return conf, false, err
+	}
+	if conf, err = proa.Load("", said); err != nil {
+		return conf, false, fmt.Errorf("%s: %w", c.file(settingsFile), err)
+	}
+	return conf, true, nil
+}
+
 // nodesBefore is the number of nodes that the cluster was started with the last time.
 func (u *upper) nodesBefore() int {
 	if n := u.stored["nodes"]; len(n) > 0 {

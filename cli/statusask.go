@@ -45,13 +45,9 @@ func (s *status) addFailing(ctx context.Context, a *access) {
 // tryNodes finds out whether the nodes of this machine do for Pods what they should, by trying it. Only root can enter their networks, and
 // only root has nodes.
 func (s *status) tryNodes(ctx context.Context, c cluster, a *access) error {
-	settings, err := c.settings()
-	if err != nil || settings == nil || os.Geteuid() != 0 {
+	conf, found, err := c.config()
+	if err != nil || !found || os.Geteuid() != 0 {
 		return err
-	}
-	conf, err := proa.Load("", settings)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.file(settingsFile), err)
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(a.Clusters[0].Cluster.CA)

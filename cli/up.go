@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -459,19 +458,9 @@ func (u *upper) merge(c cluster, name string) (bool, error) {
 
 // tail gives the last n lines of a log.
 func tail(path string, n int) string {
-	f, err := os.Open(path)
-	if err != nil {
+	var b strings.Builder
+	if err := showLog(context.Background(), &b, path, logOptions{lines: n}); err != nil {
 		return err.Error()
 	}
-	defer f.Close()
-	const enough = 64 << 10
-	if info, err := f.Stat(); err == nil && info.Size() > enough {
-		_, _ = f.Seek(-enough, io.SeekEnd) // what cannot be sought is read whole
-	}
-	data, err := io.ReadAll(f)
-	if err != nil {
-		return err.Error()
-	}
-	lines := slices.Collect(strings.Lines(string(data)))
-	return strings.TrimRight(strings.Join(lines[max(0, len(lines)-n):], ""), "\n")
+	return strings.TrimRight(b.String(), "\n")
 }

@@ -39,9 +39,9 @@ func KnownClusters() ([]string, error) {
 	if err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("read the list of clusters: %w", err)
 	}
-	dirs := append([]string{DefaultDataDir()}, existingDirs(string(data))...)
+	dirs := existingDirs(DefaultDataDir() + "\n" + string(data))
 	slices.Sort(dirs)
-	return slices.DeleteFunc(slices.Compact(dirs), func(d string) bool { return !isDir(d) }), nil
+	return slices.Compact(dirs), nil
 }
 
 // editClusters changes the list while no other process does, and drops folders that are gone.

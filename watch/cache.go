@@ -69,7 +69,6 @@ type Cache struct {
 	failed     error       // why the cache cannot be filled, for those who wait
 	reread     atomic.Bool // everything shall be loaded again
 	stopFill   context.CancelCauseFunc
-	stopped    bool          // Run has returned
 	ended      chan struct{} // closed when Run has returned
 
 	offers offers
@@ -113,7 +112,6 @@ func (c *Cache) Run(ctx context.Context) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stopped = true
 	close(c.ended)
 	c.watchers.endAll(ErrStopped)
 }

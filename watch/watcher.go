@@ -173,11 +173,12 @@ func (c *Cache) resume(w *Watcher) (oldest int64, resumed bool) {
 
 // addWatcher lets a watcher have the events of the cache from now on. The cache's lock is held.
 func (c *Cache) addWatcher(w *Watcher) {
-	if c.stopped {
+	select {
+	case <-c.ended:
 		w.err = ErrStopped
-		return
+	default:
+		c.watchers.add(w)
 	}
-	c.watchers.add(w)
 }
 
 func exactly(entries []*Entry, key string) []*Entry {

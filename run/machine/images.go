@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"proa.dev/node/cri"
+	"proa.dev/node/image"
 	"proa.dev/node/runtime"
 	"proa.dev/run"
 )
@@ -201,38 +203,58 @@ func runningFolders(dataDir string) (dirs, names []string, err error) {
 
 // PullImage brings an image from its registry to every node of a cluster that runs.
 func PullImage(ctx context.Context, dataDir, name string) error {
+	return eachRuntime(ctx, dataDir, func(images image.Runtime) error {
+		if _, err := images.Pull(ctx, &cri.ImageSpec{Image: name}, nil, nil); err != nil {
+			return fmt.Errorf("pull %s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// RemoveImage removes an image with all its names from every node of a cluster that runs, and says from how many. Containers that run of it go
+// on.
+func RemoveImage(ctx context.Context, dataDir, name string) (nodes int, err error) {
+	err = eachRuntime(ctx, dataDir, func(images image.Runtime) error {
+		found, err := images.Status(ctx, &cri.ImageSpec{Image: name})
+		if err != nil {
+			return fmt.Errorf("find %s: %w", name, err)
+		}
+		if found == nil {
+			return nil
+		}
+		if err := images.Remove(ctx, name); err != nil {
+			return fmt.Errorf("remove %s: %w", name, err)
+		}
+		nodes++
+		return nil
+	})
+	if err == nil && nodes == 0 {
+		err = fmt.Errorf("no node has an image %s; \"proa images list\" shows those they have", name)
+	}
+	return nodes, err
+}
+
+// eachRuntime calls do with the images of every node of a cluster that runs, one after the other, until it fails.
+func eachRuntime(ctx context.Context, dataDir string, do func(image.Runtime) error) error {
 	dirs, names, err := runningFolders(dataDir)
 	if err != nil {
 		return err
 	}
-	for i, dir := range dirs {
+	one := func(dir string) error {
 		if err := answers(ctx, dir); err != nil {
 			return err
 		}
-		if err := runtime.Pull(ctx, runtime.Socket(runtimeDir(dir)), name); err != nil {
+		client, err := cri.Dial(runtime.Socket(runtimeDir(dir)))
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return do(image.OfCRI(client))
+	}
+	for i, dir := range dirs {
+		if err := one(dir); err != nil {
 			return fmt.Errorf("%w%s", err, onNode(names[i]))
 		}
 	}
 	return nil
-}
-
-// RemoveImage removes an image from every node of a cluster that runs, and says from how many.
-func RemoveImage(ctx context.Context, dataDir, name string) (nodes int, err error) {
-	dirs, names, err := runningFolders(dataDir)
-	if err != nil {
-		return 0, err
-	}
-	for i, dir := range dirs {
-		was, err := runtime.Remove(ctx, runtime.Socket(runtimeDir(dir)), name)
-		if err != nil {
-			return nodes, fmt.Errorf("%w%s", err, onNode(names[i]))
-		}
-		if was {
-			nodes++
-		}
-	}
-	if nodes == 0 {
-		return 0, fmt.Errorf("no node has an image %s; \"proa images list\" shows those they have", name)
-	}
-	return nodes, nil
 }
