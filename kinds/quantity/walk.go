@@ -15,7 +15,7 @@ import (
 // InJSON returns an error that names the field when JSON that will be decoded into a type has a quantity out of bounds. Other
 // strings may look like one: a label that is part of a hash. JSON that cannot be read is for the decoder to refuse.
 func InJSON(data []byte, into reflect.Type) error {
-	if !mayHold(data) {
+	if !mayHold(data) || !leads(into, map[reflect.Type]bool{}) {
 		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -104,6 +104,13 @@ func inTokens(d *json.Decoder, t reflect.Type, path string) (more bool, err erro
 					return false, nil
 				}
 				of, at = member(t, name), join(path, name)
+			}
+			if of == nil || !leads(of, map[reflect.Type]bool{}) { // however deep it is, there is nothing in it
+				var skipped json.RawMessage
+				if d.Decode(&skipped) != nil {
+					return false, nil
+				}
+				continue
 			}
 			if more, err := inTokens(d, of, at); err != nil || !more {
 				return false, err
